@@ -1,0 +1,29 @@
+//! The words that every Tidemill crate shares: ids, digests, job specs, events, states, limits and
+//! the stable codes of errors.
+//!
+//! Pure: no file, no clock, no thread, no network. Whoever needs an id or the time passes it in.
+//! Start reading at [`job`], then [`event`] and [`state`].
+
+pub mod digest;
+pub mod event;
+pub mod grant;
+pub mod id;
+pub mod job;
+pub mod limits;
+pub mod reason;
+pub mod root;
+pub mod state;
+pub mod time;
+pub mod usage;
+
+pub use digest::Digest;
+pub use event::{Event, EventRecord, LogPiece, Stream};
+pub use grant::Grant;
+pub use id::{Attempt, ExecutionId, RunnerId};
+pub use job::JobSpec;
+pub use limits::{ByteSize, CpuCount, Limits};
+pub use reason::{Reason, ReasonCode};
+pub use root::RootPlan;
+pub use state::State;
+pub use time::{Millis, Timestamp};
+pub use usage::{LogTotals, Usage};
