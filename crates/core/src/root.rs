@@ -94,6 +94,10 @@ pub struct RootMount {
     pub source: String,
     /// An absolute path inside; missing directories on the way are made.
     pub dest: String,
+    /// Read-only trees that are stacked over the source, the lowest first: `dest` shows the overlay
+    /// of all. Empty for most mounts. If not, the source is a directory, and so is each tree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over: Vec<Tree>,
     /// What the job may do.
     pub access: PathAccess,
     /// How owners appear.
