@@ -4,7 +4,10 @@
 //! Pure: no file, no clock, no thread, no network. Whoever needs an id or the time passes it in.
 //! Start reading at [`job`], then [`event`] and [`state`].
 
+pub mod check;
+pub mod diagnostic;
 pub mod digest;
+pub mod draft;
 pub mod event;
 pub mod grant;
 pub mod id;
@@ -16,7 +19,10 @@ pub mod state;
 pub mod time;
 pub mod usage;
 
+pub use check::check;
+pub use diagnostic::{Diagnostic, DiagnosticCode, Severity};
 pub use digest::Digest;
+pub use draft::Draft;
 pub use event::{Event, EventRecord, LogPiece, Stream};
 pub use grant::Grant;
 pub use id::{Attempt, ExecutionId, RunnerId};

@@ -1,0 +1,391 @@
+//! Where files come from and where they appear: image, layers, workspace, working directory.
+
+use super::{Findings, Surroundings, shown};
+use crate::diagnostic::{DiagnosticCode, nearest};
+use crate::draft::{Draft, Located};
+use crate::job::{Image, Layer, Workspace};
+
+/// Bytes of a path at most: Linux's `PATH_MAX` without the NUL.
+pub const PATH_BYTES_MAX: usize = 4095;
+/// Layers of one job at most: what one overlay mount can stack.
+pub const LAYERS_MAX: usize = 400;
+
+/// Where the sandbox mounts file systems of its own.
+const RESERVED: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+const IMAGE_FORMS: &str = "write host, none, dir:PATH or tar:PATH";
+
+pub(super) fn check_image(draft: &Draft, findings: &mut Findings) -> Image {
+    let place = "/image";
+    let Some(Located { text, base }) = &draft.image else {
+        return Image::Host;
+    };
+    let (kind, rest) = text
+        .split_once(':')
+        .map_or((text.as_str(), None), |(k, r)| (k, Some(r)));
+    match (kind, rest) {
+        ("host", None) => Image::Host,
+        ("none", None) => Image::None,
+        ("dir", Some(path)) => Image::Dir {
+            path: host_path(findings, place, "the image's directory", path, base),
+        },
+        ("tar", Some(path)) => Image::Tar {
+            path: host_path(findings, place, "the image's archive", path, base),
+        },
+        _ => {
+            let hint = if let ("dir" | "tar", None) = (kind, rest) {
+                format!("write {kind}:PATH")
+            } else if text.starts_with(['/', '.']) {
+                format!(
+                    "write dir:{0} for a directory or tar:{0} for an archive",
+                    shown(text)
+                )
+            } else if let Some(near) = nearest(kind, ["host", "none", "dir", "tar"]) {
+                format!("did you mean `{near}`? {IMAGE_FORMS}")
+            } else {
+                format!("{IMAGE_FORMS}; images of a registry are not read yet")
+            };
+            let message = format!("`{}` is not an image", shown(text));
+            findings
+                .error(DiagnosticCode::ImageForm, place, message)
+                .hint(hint);
+            Image::Host
+        }
+    }
+}
+
+pub(super) fn check_layers(
+    draft: &Draft,
+    surroundings: &Surroundings<'_>,
+    findings: &mut Findings,
+) -> Vec<Layer> {
+    if draft.layers.len() > LAYERS_MAX {
+        let message = format!(
+            "there are {} layers, and {LAYERS_MAX} is the limit",
+            draft.layers.len()
+        );
+        findings
+            .error(DiagnosticCode::TooMany, "/layers", message)
+            .hint("put several files into one directory and give that as one layer");
+    }
+    let mut layers = Vec::new();
+    for (index, layer) in draft.layers.iter().enumerate() {
+        layers.extend(check_layer(
+            &format!("/layers/{index}"),
+            layer,
+            surroundings,
+            findings,
+        ));
+    }
+    layers
+}
+
+fn check_layer(
+    place: &str,
+    layer: &Located,
+    surroundings: &Surroundings<'_>,
+    findings: &mut Findings,
+) -> Option<Layer> {
+    let Located { text, base } = layer;
+    let Some((kind, rest)) = text.split_once(':') else {
+        layer_form(place, text, findings);
+        return None;
+    };
+    // A source may have a `=` in it; a destination may not.
+    let (source, dest) = rest
+        .rsplit_once('=')
+        .map_or((rest, None), |(s, d)| (s, Some(d)));
+    match kind {
+        "dir" | "tar" => {
+            let dest = dest.map_or("/".to_owned(), |dest| sandbox_path(findings, place, dest));
+            let source = host_path(findings, place, "the layer's source", source, base);
+            Some(if kind == "dir" {
+                Layer::Dir { source, dest }
+            } else {
+                Layer::Tar { source, dest }
+            })
+        }
+        "file" => {
+            let Some(dest) = dest else {
+                let message = format!(
+                    "the layer `{}` does not say where the file appears",
+                    shown(text)
+                );
+                findings
+                    .error(DiagnosticCode::LayerForm, place, message)
+                    .hint(format!("write file:{}=/path/in/the/sandbox", shown(rest)));
+                return None;
+            };
+            if dest.ends_with('/') {
+                let message = format!("the destination `{}` of a file is a directory", shown(dest));
+                let name = source.rsplit('/').next().unwrap_or_default();
+                findings
+                    .error(DiagnosticCode::LayerForm, place, message)
+                    .hint(format!(
+                        "write the file's name too: {}{}",
+                        shown(dest),
+                        shown(name)
+                    ));
+                return None;
+            }
+            let dest = sandbox_path(findings, place, dest);
+            let source = host_path(findings, place, "the layer's source", source, base);
+            Some(Layer::File { source, dest })
+        }
+        "glob" => {
+            let dest = dest.map_or("/".to_owned(), |dest| sandbox_path(findings, place, dest));
+            let (base, pattern) = split_pattern(source, base);
+            check_pattern(place, &pattern, surroundings, findings);
+            Some(Layer::Glob {
+                base,
+                pattern,
+                dest,
+            })
+        }
+        _ => {
+            layer_form(place, text, findings);
+            None
+        }
+    }
+}
+
+fn layer_form(place: &str, text: &str, findings: &mut Findings) {
+    let forms = "write dir:SRC[=DEST], file:SRC=DEST, glob:PATTERN[=DEST] or tar:SRC[=DEST]";
+    let kind = text.split(':').next().unwrap_or_default();
+    let hint = match nearest(kind, ["dir", "file", "glob", "tar"]) {
+        Some(near) if text.contains(':') => format!("did you mean `{near}`? {forms}"),
+        _ => forms.to_owned(),
+    };
+    let message = format!("`{}` is not a layer", shown(text));
+    findings
+        .error(DiagnosticCode::LayerForm, place, message)
+        .hint(hint);
+}
+
+/// Splits an absolute pattern into the directory before its first special character and the rest; a
+/// relative one starts from `base`.
+fn split_pattern(pattern: &str, base: &str) -> (String, String) {
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    if !pattern.starts_with('/') {
+        return (base.to_owned(), pattern.to_owned());
+    }
+    let special = pattern
+        .find(['*', '?', '[', '{', '\\'])
+        .unwrap_or(pattern.len());
+    let slash = pattern[..special].rfind('/').unwrap_or(0);
+    let directory = if slash == 0 { "/" } else { &pattern[..slash] };
+    (directory.to_owned(), pattern[slash + 1..].to_owned())
+}
+
+fn check_pattern(
+    place: &str,
+    pattern: &str,
+    surroundings: &Surroundings<'_>,
+    findings: &mut Findings,
+) {
+    if !findings.without_nul(place, "the pattern", pattern) {
+        return;
+    }
+    let wrong = if pattern.is_empty() {
+        Some("it is empty".to_owned())
+    } else if pattern.split('/').any(|part| part == "..") {
+        Some("it may not have `..` in it".to_owned())
+    } else if pattern.len() > PATH_BYTES_MAX {
+        Some(format!("it has more than {PATH_BYTES_MAX} bytes"))
+    } else {
+        (surroundings.pattern_error)(pattern)
+    };
+    if let Some(wrong) = wrong {
+        let message = format!(
+            "the pattern `{}` cannot be used: {}",
+            shown(pattern),
+            shown(&wrong)
+        );
+        findings
+            .error(DiagnosticCode::Pattern, place, message)
+            .hint(
+                "`*` and `?` match within a name, `**` across directories, `[a-z]` one character, \
+             `{a,b}` one of several; `\\` takes the next character as it is",
+            );
+    }
+}
+
+pub(super) fn check_workspace(
+    draft: &Draft,
+    surroundings: &Surroundings<'_>,
+    findings: &mut Findings,
+) -> Option<Workspace> {
+    if draft.no_workspace {
+        if draft.workspace.is_some() {
+            findings
+                .error(
+                    DiagnosticCode::Conflict,
+                    "/no_workspace",
+                    "a workspace is named, and at the same time there shall be none",
+                )
+                .hint("leave `workspace` or `no_workspace` out");
+        }
+        if draft.write {
+            findings
+                .error(
+                    DiagnosticCode::Conflict,
+                    "/write",
+                    "the job shall write its workspace, and there shall be none",
+                )
+                .hint("leave `write` or `no_workspace` out");
+        }
+        return None;
+    }
+    let path = match &draft.workspace {
+        Some(Located { text, base }) => {
+            host_path(findings, "/workspace", "the workspace", text, base)
+        }
+        None => surroundings.workspace?.to_owned(),
+    };
+    if path == "/" || RESERVED.iter().any(|reserved| is_within(&path, reserved)) {
+        let message = format!("`{}` cannot be a workspace", shown(&path));
+        findings
+            .error(DiagnosticCode::ReservedPath, "/workspace", message)
+            .hint("name the directory of a project, or ask for no workspace");
+    }
+    Some(Workspace {
+        path,
+        write: draft.write,
+    })
+}
+
+pub(super) fn check_workdir(
+    draft: &Draft,
+    workspace: Option<&Workspace>,
+    findings: &mut Findings,
+) -> Option<String> {
+    let place = "/workdir";
+    let text = draft.workdir.as_deref()?;
+    let joined = match workspace {
+        Some(workspace) if !text.starts_with('/') && !text.is_empty() => {
+            format!("{}/{text}", workspace.path.trim_end_matches('/'))
+        }
+        _ => text.to_owned(),
+    };
+    if text.is_empty() {
+        findings
+            .error(
+                DiagnosticCode::Empty,
+                place,
+                "the working directory is an empty text",
+            )
+            .hint("write a path in the sandbox, or leave it out");
+        return None;
+    }
+    // The workspace's own path is checked elsewhere, so only what was written here is looked at.
+    if text.split('/').any(|part| part == "..") {
+        let message = format!("the working directory `{}` has `..` in it", shown(text));
+        findings
+            .error(DiagnosticCode::ParentComponent, place, message)
+            .hint("write the path that you mean");
+        return None;
+    }
+    if !joined.starts_with('/') {
+        let message = format!(
+            "the working directory `{}` is relative, and there is no workspace",
+            shown(text)
+        );
+        findings
+            .error(DiagnosticCode::RelativePath, place, message)
+            .hint(format!("write /{}", shown(text)));
+        return None;
+    }
+    if !findings.without_nul(place, "the working directory", &joined)
+        || !short_enough(findings, place, "the working directory", &joined)
+    {
+        return None;
+    }
+    Some(tidied(&joined))
+}
+
+/// A path on the host: absolute, or relative to `base`.
+fn host_path(findings: &mut Findings, place: &str, what: &str, text: &str, base: &str) -> String {
+    if text.is_empty() {
+        let message = format!("{what} is an empty text");
+        findings
+            .error(DiagnosticCode::Empty, place, message)
+            .hint("write a path");
+        return String::new();
+    }
+    let path = if text.starts_with('/') {
+        text.to_owned()
+    } else {
+        format!("{}/{text}", base.trim_end_matches('/'))
+    };
+    if findings.without_nul(place, what, &path) {
+        short_enough(findings, place, what, &path);
+    }
+    tidied(&path)
+}
+
+/// A destination in the sandbox.
+fn sandbox_path(findings: &mut Findings, place: &str, text: &str) -> String {
+    let what = "the destination";
+    if !text.starts_with('/') {
+        let message = format!("the destination `{}` is not an absolute path", shown(text));
+        let hint = if text.is_empty() {
+            "write a path in the sandbox after the `=`".to_owned()
+        } else {
+            format!(
+                "write /{0}; if `=` belongs to the source's name, add `=` and a destination",
+                shown(text)
+            )
+        };
+        findings
+            .error(DiagnosticCode::RelativePath, place, message)
+            .hint(hint);
+    } else if text.split('/').any(|part| part == "..") {
+        let message = format!("the destination `{}` has `..` in it", shown(text));
+        findings
+            .error(DiagnosticCode::ParentComponent, place, message)
+            .hint("write the path that you mean");
+    } else if RESERVED
+        .iter()
+        .any(|reserved| is_within(&tidied(text), reserved))
+    {
+        let message = format!(
+            "the destination `{}` is hidden by the sandbox's own mounts",
+            shown(text)
+        );
+        findings
+            .error(DiagnosticCode::ReservedPath, place, message)
+            .hint("choose a destination outside of /proc, /sys and /dev");
+    } else if findings.without_nul(place, what, text) {
+        short_enough(findings, place, what, text);
+    }
+    tidied(text)
+}
+
+fn short_enough(findings: &mut Findings, place: &str, what: &str, path: &str) -> bool {
+    if path.len() <= PATH_BYTES_MAX {
+        return true;
+    }
+    let message = format!(
+        "{what} has {} bytes, and a path has at most {PATH_BYTES_MAX}",
+        path.len()
+    );
+    findings
+        .error(DiagnosticCode::TooLong, place, message)
+        .hint("use a shorter path");
+    false
+}
+
+/// The path without `.`, doubled and trailing slashes. `..` stays: with symbolic links, only the
+/// file system knows where it leads.
+fn tidied(path: &str) -> String {
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    format!("/{}", parts.join("/"))
+}
+
+fn is_within(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
