@@ -1,14 +1,14 @@
 //! A draft becomes a spec, or a list of everything that is wrong with it.
 //!
-//! The check is pure: what only the caller's machine knows comes in as [`Surroundings`]. Whether a
-//! host path exists is not asked here.
+//! The check is pure: what only the caller's machine knows (variables, whether a path is there) comes
+//! in as [`Surroundings`].
 
 mod command;
 mod naming;
 mod quantity;
 mod source;
 
-use crate::diagnostic::{Diagnostic, DiagnosticCode, nearest};
+use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest};
 use crate::draft::Draft;
 use crate::job::{JobSpec, Network, SPEC_BYTES_MAX, SPEC_VERSION, Stdin};
 
@@ -27,6 +27,8 @@ pub struct Surroundings<'a> {
     pub caller_variable: &'a dyn Fn(&str) -> CallerVariable,
     /// What is wrong with a glob pattern, or `None` if nothing is.
     pub pattern_error: &'a dyn Fn(&str) -> Option<String>,
+    /// Looks for a path on the host: answers with its absolute path without symbolic links.
+    pub host_path: &'a dyn Fn(&str, PathKind) -> Result<String, PathProblem>,
     /// The workspace of a job that names none: an absolute path on the host.
     pub workspace: Option<&'a str>,
 }
@@ -40,15 +42,45 @@ impl std::fmt::Debug for Surroundings<'_> {
 }
 
 impl Default for Surroundings<'_> {
-    /// Nothing known: no variable is set, every pattern that is not plainly broken is taken, and there
-    /// is no default workspace.
+    /// Nothing known: no variable is set, every pattern that is not plainly broken is taken, every path
+    /// is there, and there is no default workspace.
     fn default() -> Self {
         Self {
             caller_variable: &|_| CallerVariable::Unset,
             pattern_error: &|_| None,
+            host_path: &|path, _| Ok(path.to_owned()),
             workspace: None,
         }
     }
+}
+
+/// What a path on the host must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+}
+
+/// Why a path on the host cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathProblem {
+    /// There is nothing.
+    #[error("does not exist")]
+    Missing,
+    /// It is there and not a directory.
+    #[error("is not a directory")]
+    NotDirectory,
+    /// It is there and not a regular file.
+    #[error("is not a regular file")]
+    NotFile,
+    /// Its real path has bytes that are not UTF-8.
+    #[error("leads to a path that is not UTF-8")]
+    NotUtf8,
+    /// The system did not let us look.
+    #[error("cannot be looked at: {0}")]
+    Unreadable(String),
 }
 
 /// A variable of the caller's environment, as far as the check needs to know it.
@@ -75,7 +107,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     command::check_arguments(draft, &mut findings);
     command::check_environment(draft, surroundings, &mut findings);
     command::check_total(draft, surroundings, &mut findings);
-    let image = source::check_image(draft, &mut findings);
+    let image = source::check_image(draft, surroundings, &mut findings);
     let layers = source::check_layers(draft, surroundings, &mut findings);
     let workspace = source::check_workspace(draft, surroundings, &mut findings);
     let workdir = source::check_workdir(draft, workspace.as_ref(), &mut findings);
@@ -183,6 +215,9 @@ fn check_stdin(draft: &Draft, findings: &mut Findings) -> Stdin {
 #[derive(Debug, Default)]
 struct Findings {
     found: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+    beyond: Option<Diagnostic>,
 }
 
 impl Findings {
@@ -204,7 +239,18 @@ impl Findings {
         self.push(Diagnostic::warning(code, place, message))
     }
 
+    /// Errors and warnings have a bound each, so that warnings never crowd out the error that stops
+    /// the job. What is beyond goes to a place where the next one overwrites it.
     fn push(&mut self, diagnostic: Diagnostic) -> Advice<'_> {
+        let counted = if diagnostic.is_error() {
+            &mut self.errors
+        } else {
+            &mut self.warnings
+        };
+        if *counted == DIAGNOSTICS_MAX {
+            return Advice(self.beyond.insert(diagnostic));
+        }
+        *counted += 1;
         self.found.push(diagnostic);
         Advice(
             self.found

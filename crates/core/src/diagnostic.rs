@@ -134,6 +134,8 @@ pub enum DiagnosticCode {
     LayerForm,
     /// A pattern cannot be read.
     Pattern,
+    /// A path on the host is not there, or not what it must be.
+    HostPath,
     /// A path must be absolute.
     RelativePath,
     /// A path may not have `..` in it.
@@ -178,6 +180,7 @@ impl DiagnosticCode {
             Self::ImageForm => "image_form",
             Self::LayerForm => "layer_form",
             Self::Pattern => "pattern",
+            Self::HostPath => "host_path",
             Self::RelativePath => "relative_path",
             Self::ParentComponent => "parent_component",
             Self::ReservedPath => "reserved_path",
@@ -193,6 +196,9 @@ impl fmt::Display for DiagnosticCode {
         f.pad(self.as_str())
     }
 }
+
+/// Diagnostics of one severity that one reading or check collects at most.
+pub const DIAGNOSTICS_MAX: usize = 1000;
 
 /// Appends one reference token to a JSON pointer, escaped as RFC 6901 asks.
 pub fn pointer(parent: &str, token: &str) -> String {

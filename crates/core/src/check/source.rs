@@ -1,6 +1,6 @@
 //! Where files come from and where they appear: image, layers, workspace, working directory.
 
-use super::{Findings, Surroundings, shown};
+use super::{Findings, PathKind, PathProblem, Surroundings, shown};
 use crate::diagnostic::{DiagnosticCode, nearest};
 use crate::draft::{Draft, Located};
 use crate::job::{Image, Layer, Workspace};
@@ -15,7 +15,11 @@ const RESERVED: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 const IMAGE_FORMS: &str = "write host, none, dir:PATH or tar:PATH";
 
-pub(super) fn check_image(draft: &Draft, findings: &mut Findings) -> Image {
+pub(super) fn check_image(
+    draft: &Draft,
+    surroundings: &Surroundings<'_>,
+    findings: &mut Findings,
+) -> Image {
     let place = "/image";
     let Some(Located { text, base }) = &draft.image else {
         return Image::Host;
@@ -27,10 +31,20 @@ pub(super) fn check_image(draft: &Draft, findings: &mut Findings) -> Image {
         ("host", None) => Image::Host,
         ("none", None) => Image::None,
         ("dir", Some(path)) => Image::Dir {
-            path: host_path(findings, place, "the image's directory", path, base),
+            path: Wanted::new(place, "the image's directory", PathKind::Directory).find(
+                path,
+                base,
+                surroundings,
+                findings,
+            ),
         },
         ("tar", Some(path)) => Image::Tar {
-            path: host_path(findings, place, "the image's archive", path, base),
+            path: Wanted::new(place, "the image's archive", PathKind::File).find(
+                path,
+                base,
+                surroundings,
+                findings,
+            ),
         },
         _ => {
             let hint = if let ("dir" | "tar", None) = (kind, rest) {
@@ -98,7 +112,17 @@ fn check_layer(
     match kind {
         "dir" | "tar" => {
             let dest = dest.map_or("/".to_owned(), |dest| sandbox_path(findings, place, dest));
-            let source = host_path(findings, place, "the layer's source", source, base);
+            let wanted = if kind == "dir" {
+                PathKind::Directory
+            } else {
+                PathKind::File
+            };
+            let source = Wanted::new(place, "the layer's source", wanted).find(
+                source,
+                base,
+                surroundings,
+                findings,
+            );
             Some(if kind == "dir" {
                 Layer::Dir { source, dest }
             } else {
@@ -129,13 +153,27 @@ fn check_layer(
                 return None;
             }
             let dest = sandbox_path(findings, place, dest);
-            let source = host_path(findings, place, "the layer's source", source, base);
+            let source = Wanted::new(place, "the layer's source", PathKind::File).find(
+                source,
+                base,
+                surroundings,
+                findings,
+            );
             Some(Layer::File { source, dest })
         }
         "glob" => {
             let dest = dest.map_or("/".to_owned(), |dest| sandbox_path(findings, place, dest));
             let (base, pattern) = split_pattern(source, base);
-            check_pattern(place, &pattern, surroundings, findings);
+            let base = if check_pattern(place, &pattern, surroundings, findings) {
+                Wanted::new(place, "the pattern's directory", PathKind::Directory).find(
+                    &base,
+                    "/",
+                    surroundings,
+                    findings,
+                )
+            } else {
+                base
+            };
             Some(Layer::Glob {
                 base,
                 pattern,
@@ -182,9 +220,9 @@ fn check_pattern(
     pattern: &str,
     surroundings: &Surroundings<'_>,
     findings: &mut Findings,
-) {
+) -> bool {
     if !findings.without_nul(place, "the pattern", pattern) {
-        return;
+        return false;
     }
     let wrong = if pattern.is_empty() {
         Some("it is empty".to_owned())
@@ -195,19 +233,21 @@ fn check_pattern(
     } else {
         (surroundings.pattern_error)(pattern)
     };
-    if let Some(wrong) = wrong {
-        let message = format!(
-            "the pattern `{}` cannot be used: {}",
-            shown(pattern),
-            shown(&wrong)
+    let Some(wrong) = wrong else {
+        return true;
+    };
+    let message = format!(
+        "the pattern `{}` cannot be used: {}",
+        shown(pattern),
+        shown(&wrong)
+    );
+    findings
+        .error(DiagnosticCode::Pattern, place, message)
+        .hint(
+            "`*` and `?` match within a name, `**` across directories, `[a-z]` one character, \
+         `{a,b}` one of several; `\\` takes the next character as it is",
         );
-        findings
-            .error(DiagnosticCode::Pattern, place, message)
-            .hint(
-                "`*` and `?` match within a name, `**` across directories, `[a-z]` one character, \
-             `{a,b}` one of several; `\\` takes the next character as it is",
-            );
-    }
+    false
 }
 
 pub(super) fn check_workspace(
@@ -237,9 +277,12 @@ pub(super) fn check_workspace(
         return None;
     }
     let path = match &draft.workspace {
-        Some(Located { text, base }) => {
-            host_path(findings, "/workspace", "the workspace", text, base)
-        }
+        Some(Located { text, base }) => Wanted::new(
+            "/workspace",
+            "the workspace",
+            PathKind::Directory,
+        )
+        .find(text, base, surroundings, findings),
         None => surroundings.workspace?.to_owned(),
     };
     if path == "/" || RESERVED.iter().any(|reserved| is_within(&path, reserved)) {
@@ -303,24 +346,67 @@ pub(super) fn check_workdir(
     Some(tidied(&joined))
 }
 
-/// A path on the host: absolute, or relative to `base`.
-fn host_path(findings: &mut Findings, place: &str, what: &str, text: &str, base: &str) -> String {
-    if text.is_empty() {
-        let message = format!("{what} is an empty text");
-        findings
-            .error(DiagnosticCode::Empty, place, message)
-            .hint("write a path");
-        return String::new();
+/// A path on the host that a setting names.
+struct Wanted<'a> {
+    place: &'a str,
+    what: &'a str,
+    kind: PathKind,
+}
+
+impl<'a> Wanted<'a> {
+    const fn new(place: &'a str, what: &'a str, kind: PathKind) -> Self {
+        Self { place, what, kind }
     }
-    let path = if text.starts_with('/') {
-        text.to_owned()
-    } else {
-        format!("{}/{text}", base.trim_end_matches('/'))
-    };
-    if findings.without_nul(place, what, &path) {
-        short_enough(findings, place, what, &path);
+
+    /// The path as the spec has it: absolute, or relative to `base` as written.
+    fn find(
+        &self,
+        text: &str,
+        base: &str,
+        surroundings: &Surroundings<'_>,
+        findings: &mut Findings,
+    ) -> String {
+        let Self { place, what, kind } = *self;
+        if text.is_empty() {
+            let message = format!("{what} is an empty text");
+            findings
+                .error(DiagnosticCode::Empty, place, message)
+                .hint("write a path");
+            return String::new();
+        }
+        let path = if text.starts_with('/') {
+            text.to_owned()
+        } else {
+            format!("{}/{text}", base.trim_end_matches('/'))
+        };
+        let path = tidied(&path);
+        if !findings.without_nul(place, what, &path) || !short_enough(findings, place, what, &path)
+        {
+            return path;
+        }
+        match (surroundings.host_path)(&path, kind) {
+            Ok(real) => real,
+            Err(problem) => {
+                let message = format!("{what} `{}` {}", shown(&path), shown(&problem.to_string()));
+                let hint = match problem {
+                    PathProblem::Missing if !text.starts_with('/') => {
+                        format!("relative paths start from {}", shown(base))
+                    }
+                    PathProblem::Missing => "write a path that is there".to_owned(),
+                    PathProblem::NotDirectory => "name a directory".to_owned(),
+                    PathProblem::NotFile => "name a regular file".to_owned(),
+                    PathProblem::NotUtf8 => "rename it, or name another path to it".to_owned(),
+                    PathProblem::Unreadable(_) => {
+                        "let the user that runs tidemill read it".to_owned()
+                    }
+                };
+                findings
+                    .error(DiagnosticCode::HostPath, place, message)
+                    .hint(hint);
+                path
+            }
+        }
     }
-    tidied(&path)
 }
 
 /// A destination in the sandbox.

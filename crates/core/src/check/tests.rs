@@ -24,6 +24,14 @@ fn surroundings() -> Surroundings<'static> {
                 .contains("[[")
                 .then(|| "unclosed character class".into())
         },
+        host_path: &|path, kind| match path {
+            "/gone" | "/home/ada/jobs/gone" => Err(PathProblem::Missing),
+            "/file" if kind == PathKind::Directory => Err(PathProblem::NotDirectory),
+            "/dir" if kind == PathKind::File => Err(PathProblem::NotFile),
+            "/secret" => Err(PathProblem::Unreadable("permission denied".into())),
+            "/link" => Ok("/real".into()),
+            other => Ok(other.to_owned()),
+        },
         workspace: Some(WORKSPACE),
     }
 }
@@ -242,6 +250,13 @@ fn every_field_refuses_what_it_cannot_be() {
         ("layers", json!(["glob:[[a"]), "/layers/0 pattern"),
         ("layers", json!(["glob:../*"]), "/layers/0 pattern"),
         ("layers", json!([1]), "/layers/0 wrong_type"),
+        ("image", json!("dir:/gone"), "/image host_path"),
+        ("image", json!("tar:/dir"), "/image host_path"),
+        ("layers", json!(["dir:/file=/x"]), "/layers/0 host_path"),
+        ("layers", json!(["tar:/secret"]), "/layers/0 host_path"),
+        ("layers", json!(["file:/dir=/x"]), "/layers/0 host_path"),
+        ("layers", json!(["glob:/gone/*.rs"]), "/layers/0 host_path"),
+        ("workspace", json!("gone"), "/workspace host_path"),
         ("workspace", json!(""), "/workspace empty"),
         ("workspace", json!("/"), "/workspace reserved_path"),
         ("workspace", json!("/proc/self"), "/workspace reserved_path"),
@@ -334,6 +349,33 @@ fn every_field_refuses_what_it_cannot_be() {
     ] {
         refuses(field, value, expected);
     }
+}
+
+#[test]
+fn host_paths_are_the_real_ones() {
+    let spec = accepts(&json!({
+        "program": "a", "image": "dir:/link", "workspace": "/link", "workdir": "src"
+    }));
+    assert_eq!(
+        spec.image,
+        Image::Dir {
+            path: "/real".into()
+        }
+    );
+    assert_eq!(spec.workspace.map(|w| w.path).as_deref(), Some("/real"));
+    assert_eq!(spec.workdir.as_deref(), Some("/real/src"));
+}
+
+#[test]
+fn no_number_of_mistakes_fills_the_memory() {
+    let env: BTreeMap<String, String> = (0..3000)
+        .map(|number| (format!("A={number}"), String::new()))
+        .collect();
+    let (spec, diagnostics) = check_json(&json!({
+        "program": "a", "args": vec![1; 3000], "env": env, "pass_env": vec!["UNSET"; 3000]
+    }));
+    assert!(spec.is_none());
+    assert_eq!(diagnostics.len(), 3 * DIAGNOSTICS_MAX);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Draft, LimitsDraft, Located};
-use crate::diagnostic::{Diagnostic, DiagnosticCode, nearest, pointer};
+use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest, pointer};
 
 /// The fields of a job file.
 const FIELDS: [&str; 21] = [
@@ -160,7 +160,7 @@ impl Reader<'_> {
             format!("the fields are {}", known.join(", "))
         };
         let shown: String = name.chars().take(64).collect();
-        self.found.push(
+        self.find(
             Diagnostic::error(
                 DiagnosticCode::UnknownField,
                 place,
@@ -188,7 +188,7 @@ impl Reader<'_> {
                 subject.replace("~1", "/").replace("~0", "~").escape_debug()
             )
         };
-        self.found.push(
+        self.find(
             Diagnostic::error(
                 DiagnosticCode::WrongType,
                 place,
@@ -196,6 +196,12 @@ impl Reader<'_> {
             )
             .with_hint(example_of(place, expected)),
         );
+    }
+
+    fn find(&mut self, diagnostic: Diagnostic) {
+        if self.found.len() < DIAGNOSTICS_MAX {
+            self.found.push(diagnostic);
+        }
     }
 
     fn located(&self, text: String) -> Located {
