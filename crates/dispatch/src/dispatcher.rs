@@ -1,6 +1,9 @@
 //! The state machine itself.
 
 mod inspect;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -380,7 +383,7 @@ impl<D: Deps> Dispatcher<D> {
             return;
         };
         match job.stage {
-            Stage::AwaitingLayers { .. } => {}
+            Stage::AwaitingLayers { timer, .. } => drop(timer),
             Stage::Available { .. } => self.queue.remove(job.place),
             Stage::Executing(execution) => {
                 self.slots.free(job.needs);

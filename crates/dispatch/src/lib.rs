@@ -30,6 +30,9 @@ mod layers;
 pub mod message;
 mod order;
 mod references;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod script;
 pub mod slots;
 
 pub use cache::{Cache, CacheTable, Get};
