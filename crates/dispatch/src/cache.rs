@@ -152,3 +152,75 @@ impl CacheTable {
             .map(|(key, _)| key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidemill_core::Digest;
+
+    use super::*;
+    use crate::script::job;
+
+    fn key() -> Key {
+        Key::Blob(Digest::of(b"key"))
+    }
+
+    #[test]
+    fn the_first_gets_it_the_others_wait_and_all_hold_it() {
+        let mut table = CacheTable::new();
+        assert_eq!(table.get(&key(), job(1)), Get::YouGet);
+        assert_eq!(table.get(&key(), job(2)), Get::Wait);
+        assert_eq!(table.references(&key()), 0);
+        assert_eq!(table.got(&key()), [job(1), job(2)]);
+        assert_eq!(table.get(&key(), job(3)), Get::Here);
+        assert_eq!(table.references(&key()), 3);
+        assert!(table.got(&key()).is_empty(), "it has arrived already");
+    }
+
+    #[test]
+    fn what_failed_is_forgotten() {
+        let mut table = CacheTable::new();
+        table.get(&key(), job(1));
+        assert_eq!(table.failed(&key()), [job(1)]);
+        assert!(table.failed(&key()).is_empty());
+        assert_eq!(table.get(&key(), job(2)), Get::YouGet);
+    }
+
+    #[test]
+    fn only_what_nobody_holds_can_be_removed() {
+        let mut table = CacheTable::new();
+        table.get(&key(), job(1));
+        assert!(!table.remove(&key()), "it is being got");
+        table.got(&key());
+        table.get(&key(), job(2));
+        assert!(!table.release(&key()));
+        assert!(!table.remove(&key()), "one reference is left");
+        assert!(table.idle().next().is_none());
+        assert!(table.release(&key()), "that was the last one");
+        assert!(table.idle().eq([&key()]));
+        assert!(table.remove(&key()));
+        assert!(!table.remove(&key()), "it is not there any more");
+    }
+
+    #[test]
+    fn what_was_found_at_the_start_is_here_and_idle() {
+        let mut table = CacheTable::new();
+        table.found(key());
+        assert!(table.idle().eq([&key()]));
+        assert_eq!(table.get(&key(), job(1)), Get::Here);
+        table.found(key());
+        assert_eq!(
+            table.references(&key()),
+            1,
+            "finding it again changes nothing"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "released without a reference")]
+    #[cfg(debug_assertions)]
+    fn a_release_too_many_is_a_defect() {
+        let mut table = CacheTable::new();
+        table.found(key());
+        table.release(&key());
+    }
+}

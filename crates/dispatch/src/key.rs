@@ -121,3 +121,32 @@ impl fmt::Display for StackKey {
         write!(f, "of {} layers {}", self.height, self.digest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_named_by_all_its_layers_in_order() {
+        let [a, b] = ["a", "b"].map(LayerRef::local);
+        let stack = |layers: &[&LayerRef]| {
+            let lowest = StackKey::lowest(layers[0]);
+            (layers[1..].iter()).fold(lowest, |below, layer| below.under(layer))
+        };
+        assert_eq!(stack(&[&a, &b]), stack(&[&a, &b]));
+        assert_ne!(stack(&[&a, &b]), stack(&[&b, &a]));
+        assert_ne!(stack(&[&a, &b]), stack(&[&a, &b, &b]));
+        assert_eq!(stack(&[&a, &b, &b]).height, 3);
+    }
+
+    #[test]
+    fn an_archive_and_a_manifest_of_one_blob_are_different_layers() {
+        let digest = Digest::of(b"x");
+        let [archive, manifest] = [LayerRef::archive(digest), LayerRef::manifest(digest)];
+        assert_ne!(StackKey::lowest(&archive), StackKey::lowest(&manifest));
+        assert_eq!(
+            Key::Tree(archive).to_string(),
+            format!("tree of archive {digest}")
+        );
+    }
+}

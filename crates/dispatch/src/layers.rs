@@ -5,8 +5,8 @@
 //! upwards:    tree 1 ─► stack 1+2 ─► stack 1+2+3 …   the topmost one makes the job available
 //! ```
 //!
-//! The tracker only says what is wanted next. Who gets it, who else waits for it and who holds it
-//! is not its matter.
+//! The tracker only says what is wanted next, perhaps repeatedly. Who gets it, who else waits for
+//! it and whether the job has it already is not its matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -27,12 +27,8 @@ pub(crate) struct LayerTracker {
     stacks: Vec<StackKey>,
     /// How many places of the list are stacked.
     height: usize,
-    /// Up to which height stacks have been wanted.
-    wanted_height: usize,
-    /// For each blob that is on its way: the layers that need it, as positions in `layers`.
+    /// For each blob that has not arrived: the layers that need it, as positions in `layers`.
     users: BTreeMap<Digest, Vec<usize>>,
-    /// The blobs that are here.
-    here: BTreeSet<Digest>,
 }
 
 #[derive(Debug)]
@@ -62,9 +58,7 @@ impl LayerTracker {
             list: Vec::with_capacity(layers.len()),
             stacks: Vec::with_capacity(layers.len()),
             height: 0,
-            wanted_height: 1,
             users: BTreeMap::new(),
-            here: BTreeSet::new(),
         };
         let mut wants = Vec::new();
         let mut positions = BTreeMap::new();
@@ -77,13 +71,13 @@ impl LayerTracker {
                 Some(below) => below.under(layer),
             });
             if position == next {
-                wants.extend(tracker.add(layer));
+                wants.push(tracker.add(layer));
             }
         }
         (tracker, wants)
     }
 
-    fn add(&mut self, layer: &LayerRef) -> Option<Want> {
+    fn add(&mut self, layer: &LayerRef) -> Want {
         let position = self.layers.len();
         self.layers.push(Progress {
             layer: layer.clone(),
@@ -93,17 +87,16 @@ impl LayerTracker {
             has_tree: false,
         });
         match layer {
-            LayerRef::Local(_) => Some(Want::Get(Key::Tree(layer.clone()))),
+            LayerRef::Local(_) => Want::Get(Key::Tree(layer.clone())),
             LayerRef::Blob { digest, .. } => self.need(position, *digest),
         }
     }
 
-    /// Notes that a layer needs a blob that is not here. Wanted only once for all layers.
-    fn need(&mut self, position: usize, digest: Digest) -> Option<Want> {
+    /// Notes that a layer needs a blob.
+    fn need(&mut self, position: usize, digest: Digest) -> Want {
         self.layers[position].missing += 1;
-        let users = self.users.entry(digest).or_default();
-        users.push(position);
-        (users.len() == 1).then_some(Want::Get(Key::Blob(digest)))
+        self.users.entry(digest).or_default().push(position);
+        Want::Get(Key::Blob(digest))
     }
 
     /// Notes that something wanted is here.
@@ -117,6 +110,7 @@ impl LayerTracker {
                 self.climb()
             }
             Key::Stack(stack) => {
+                // A stack that was wanted twice arrives twice if it is here.
                 if self.stacks.get(self.height) == Some(stack) {
                     self.height += 1;
                 }
@@ -126,7 +120,6 @@ impl LayerTracker {
     }
 
     fn blob_arrived(&mut self, digest: Digest) -> Vec<Want> {
-        self.here.insert(digest);
         let users = self.users.remove(&digest).unwrap_or_default();
         let mut wants = Vec::new();
         for position in users {
@@ -165,12 +158,9 @@ impl LayerTracker {
             .into_iter()
             .filter(|digest| *digest != manifest && seen.insert(*digest))
             .collect();
-        let mut wants = Vec::new();
-        for digest in &named {
-            if !self.here.contains(digest) {
-                wants.extend(self.need(position, *digest));
-            }
-        }
+        let mut wants: Vec<_> = (named.iter())
+            .map(|digest| self.need(position, *digest))
+            .collect();
         let progress = &mut self.layers[position];
         progress.reading = false;
         progress.named = named;
@@ -185,9 +175,7 @@ impl LayerTracker {
         if self.height == 0 && self.has_tree(0) {
             self.height = 1;
         }
-        let next = self.height + 1;
-        if self.height > 0 && self.wanted_height < next && self.has_tree(self.height) {
-            self.wanted_height = next;
+        if self.height > 0 && self.has_tree(self.height) {
             return vec![Want::Get(Key::Stack(self.stacks[self.height]))];
         }
         Vec::new()

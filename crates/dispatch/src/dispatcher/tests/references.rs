@@ -436,3 +436,81 @@ fn an_arrival_for_an_earlier_job_of_the_same_id_is_released_at_once() {
       tell: 1 completed, exit code 0
     ");
 }
+
+#[test]
+fn a_failure_for_an_earlier_job_of_the_same_id_is_silent() {
+    let transcript = play(
+        "slots=1",
+        "
+        enqueue 1 a
+        cancel 1
+        enqueue 1 b
+        fetched a error gone
+        fetched b
+        built b
+        exited 1
+        ",
+    );
+    assert_snapshot!(transcript, @"
+    > enqueue 1 a
+      fetch a
+      tell: 1 is waiting for layers
+    > cancel 1
+      locally: 1 cancelled
+    > enqueue 1 b
+      fetch b
+      tell: 1 is waiting for layers
+    > fetched a error gone
+    > fetched b
+      build tree b from blob/b
+    > built b
+      tell: 1 is executing
+      start 1 on tree/b (tree/b)
+    > exited 1
+      drop sandbox of 1
+      release tree b
+      release blob b
+      tell: 1 completed, exit code 0
+    ");
+}
+
+#[test]
+fn a_manifest_that_was_read_for_an_earlier_job_of_the_same_id_is_ignored() {
+    let transcript = play(
+        "slots=1",
+        "
+        enqueue 1 manifest:m
+        fetched m
+        cancel 1
+        enqueue 1 b
+        read m 1 error gone
+        fetched b
+        built b
+        exited 1
+        ",
+    );
+    assert_snapshot!(transcript, @"
+    > enqueue 1 manifest:m
+      fetch m
+      tell: 1 is waiting for layers
+    > fetched m
+      read blob/m for 1
+    > cancel 1
+      release blob m
+      locally: 1 cancelled
+    > enqueue 1 b
+      fetch b
+      tell: 1 is waiting for layers
+    > read m 1 error gone
+    > fetched b
+      build tree b from blob/b
+    > built b
+      tell: 1 is executing
+      start 1 on tree/b (tree/b)
+    > exited 1
+      drop sandbox of 1
+      release tree b
+      release blob b
+      tell: 1 completed, exit code 0
+    ");
+}

@@ -1,8 +1,17 @@
 //! What the hub is told.
 
-use insta::assert_snapshot;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use crate::script::play;
+use insta::assert_snapshot;
+use tidemill_core::{JobSpec, Timestamp};
+
+use crate::dispatcher::Dispatcher;
+use crate::job::{JobRequest, Phase};
+use crate::key::LayerRef;
+use crate::message::Message;
+use crate::script::{World, job, play};
+use crate::slots::Capacity;
 
 #[test]
 fn each_status_is_told_once_and_in_order_then_the_result() {
@@ -157,4 +166,29 @@ fn of_two_jobs_that_become_available_at_once_only_the_one_that_waits_is_told_so(
       release tree local:x
       tell: 1 completed, exit code 0
     ");
+}
+
+#[test]
+fn anyone_may_look_where_the_jobs_stand_and_since_when() {
+    let mut dispatcher = Dispatcher::new(Capacity::slots(NonZeroU32::MIN), World::default());
+    let mut enqueue = |at: i64, number: u32, layers: Vec<LayerRef>| {
+        let request = JobRequest {
+            layers,
+            ..JobRequest::new(Arc::new(JobSpec::new("true", [])))
+        };
+        let job = job(number);
+        dispatcher.receive(Timestamp(at), Message::Enqueue { job, request });
+    };
+    enqueue(10, 1, Vec::new());
+    enqueue(20, 2, Vec::new());
+    enqueue(30, 3, vec![LayerRef::local("x")]);
+    dispatcher.receive(Timestamp(40), Message::Cancel { job: job(1) });
+    let seen: Vec<_> = dispatcher.jobs().collect();
+    let expected = [
+        (job(1), Phase::Cancelled, Timestamp(40)),
+        (job(2), Phase::Available, Timestamp(20)),
+        (job(3), Phase::AwaitingLayers, Timestamp(30)),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(dispatcher.phase(job(4)), None);
 }
