@@ -167,7 +167,7 @@ pub fn apply(before: &Snapshot, at: Timestamp, event: Event) -> Result<Applied, 
     if judge(before, &event)? == Verdict::Already {
         return Ok(Applied::Already);
     }
-    let event = cut_event(event);
+    let event = complete(before, cut_event(event));
     let mut snapshot = before.clone();
     let sequence = before.last_sequence + 1;
     let replaces = replaced_by(before, &event);
@@ -210,6 +210,25 @@ pub fn fence(snapshot: &Snapshot, said: Attempt) -> Result<(), Refused> {
     } else {
         Err(Refused::StaleAttempt { current, said })
     }
+}
+
+/// Gives a reason the correlation id of the request that caused the execution, and a cancellation a
+/// reason, where they have none.
+fn complete(before: &Snapshot, mut event: Event) -> Event {
+    let by = before.cancel.as_ref().map(|request| &*request.by);
+    let reason = match &mut event {
+        Event::Diagnostic { reason }
+        | Event::Requeued { reason }
+        | Event::Interrupted { reason }
+        | Event::Failed { reason, .. }
+        | Event::TimedOut { reason, .. } => reason,
+        Event::Cancelled { reason, .. } => reason.get_or_insert_with(|| cancelled_reason(by)),
+        _ => return event,
+    };
+    if reason.correlation_id.is_none() {
+        reason.correlation_id.clone_from(&before.correlation_id);
+    }
+    event
 }
 
 /// What is to be done with an event that is not refused.
@@ -510,9 +529,7 @@ fn on_end(snapshot: &mut Snapshot, at: Timestamp, event: &Event) {
             (State::TimedOut, Some(reason.clone()), outcome.as_ref())
         }
         Event::Cancelled { reason, outcome } => {
-            let by = snapshot.cancel.as_ref().map(|request| &*request.by);
-            let reason = reason.clone().unwrap_or_else(|| cancelled_reason(by));
-            (State::Cancelled, Some(reason), outcome.as_ref())
+            (State::Cancelled, reason.clone(), outcome.as_ref())
         }
         Event::Interrupted { reason } => (State::Interrupted, Some(reason.clone()), None),
         _ => unreachable!("only the five events that end an execution come here"),
@@ -545,7 +562,7 @@ fn on_end(snapshot: &mut Snapshot, at: Timestamp, event: &Event) {
 }
 
 /// The reason of a cancellation for which none was given.
-pub(crate) fn cancelled_reason(by: Option<&str>) -> Reason {
+fn cancelled_reason(by: Option<&str>) -> Reason {
     let message = by.map_or_else(|| "cancelled".to_owned(), |by| format!("cancelled by {by}"));
     Reason::new(ReasonCode::Cancelled, message)
 }
