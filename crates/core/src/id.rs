@@ -23,6 +23,17 @@ impl ExecutionId {
         &self.0
     }
 
+    /// The name of the sandbox that one attempt of this execution runs in.
+    pub fn sandbox_name(&self, attempt: Attempt) -> String {
+        format!("{self}-{attempt}")
+    }
+
+    /// The execution and the attempt that a sandbox's name stands for.
+    pub fn from_sandbox_name(name: &str) -> Option<(Self, Attempt)> {
+        let (id, attempt) = name.rsplit_once('-')?;
+        Some((id.parse().ok()?, Attempt(attempt.parse().ok()?)))
+    }
+
     /// An id for tests, distinct for each number.
     pub const fn for_test(number: u128) -> Self {
         Self(Uuid::from_u128(number))
@@ -90,5 +101,22 @@ pub struct Attempt(pub u32);
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_name_tells_whose_it_is() {
+        let id = ExecutionId::for_test(7);
+        let name = id.sandbox_name(Attempt(3));
+        assert_eq!(
+            ExecutionId::from_sandbox_name(&name),
+            Some((id, Attempt(3)))
+        );
+        assert_eq!(ExecutionId::from_sandbox_name("nobody-3"), None);
+        assert_eq!(ExecutionId::from_sandbox_name(&id.to_string()), None);
     }
 }

@@ -5,7 +5,7 @@
 //! may read while one writes it ([`LogSpool`]). Afterwards it is *sealed*: one object of zstd frames
 //! with an index ([`seal`]). [`LogReader`] reads both the same way, with bounded memory.
 //!
-//! This crate knows nothing of executions, blobs or databases, reads no clock and never decodes text.
+//! This crate knows nothing of an execution but its name, and nothing of blobs or databases; it reads no clock and never decodes text.
 //! Start reading at [`spool`], whose head comment has the format on disk, then [`reader`].
 
 mod chunk;
@@ -18,5 +18,5 @@ mod source;
 pub mod spool;
 
 pub use reader::{Gap, LogError, LogReader, Next, Piece};
-pub use seal::{SealError, seal};
+pub use seal::{SealError, SealedLog, seal};
 pub use spool::{LogSpool, SpoolError};

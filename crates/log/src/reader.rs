@@ -229,7 +229,7 @@ impl LogReader {
     }
 
     /// Goes to the beginning of the last `lines` lines of what is selected. A last line that has not
-    /// ended counts.
+    /// ended counts. Lines in bytes that were left out at the very end (by a full disk) do not.
     ///
     /// # Errors
     /// If the log cannot be read.

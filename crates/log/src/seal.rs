@@ -32,13 +32,22 @@ pub enum SealError {
     Write(#[source] io::Error),
 }
 
+/// What is in a sealed log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedLog {
+    /// What was written, and how much of it was left out.
+    pub totals: LogTotals,
+    /// Lines, of both streams together; those that were left out count where that is known.
+    pub lines: u64,
+}
+
 /// Writes the spool below `dir` as one object. The spool stays; it must not be written any more.
 /// `None`, and nothing is written, if nothing was ever written to it. A spool without its mark of the end (its
 /// writer was killed) is sealed as far as it goes.
 ///
 /// # Errors
 /// If the spool cannot be read or the object cannot be written.
-pub fn seal(dir: &Path, object: &mut dyn Write) -> Result<Option<LogTotals>, SealError> {
+pub fn seal(dir: &Path, object: &mut dyn Write) -> Result<Option<SealedLog>, SealError> {
     let source = Source::Spool(PathBuf::from(dir));
     let told = source.totals().map_err(SealError::Read)?;
     let mut chunk = source.find(0).map_err(SealError::Read)?;
@@ -184,7 +193,7 @@ impl<'a> Sealer<'a> {
         Ok(())
     }
 
-    fn end(mut self) -> io::Result<LogTotals> {
+    fn end(mut self) -> io::Result<SealedLog> {
         self.flush()?;
         let mut totals = self.told.unwrap_or(LogTotals {
             bytes: self.tally.total(),
@@ -202,7 +211,10 @@ impl<'a> Sealer<'a> {
         self.write_skippable(&packed)?;
         self.write(&encode_footer(&footer))?;
         self.object.flush()?;
-        Ok(totals)
+        Ok(SealedLog {
+            totals,
+            lines: self.tally.lines_begun(None),
+        })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

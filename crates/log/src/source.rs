@@ -57,8 +57,8 @@ impl Source {
         }
     }
 
-    /// The last chunk in which fewer than `line` lines have ended at its beginning, which is where
-    /// line number `line` (from 0) begins if it begins in a chunk at all. The first chunk for line 0.
+    /// The last chunk that begins where line number `line` (from 0) does, or before; so the line
+    /// begins in it, or in the gap behind it, if it is there at all.
     pub(crate) fn find_line(
         &self,
         line: u64,
@@ -71,7 +71,7 @@ impl Source {
                     let Some(chunk) = open_segment(dir, start)? else {
                         continue;
                     };
-                    if found.is_some() && chunk.head.tally.lines_in(filter) >= line {
+                    if found.is_some() && chunk.head.tally.lines_begun(filter) > line {
                         break;
                     }
                     found = Some(chunk);
@@ -81,7 +81,7 @@ impl Source {
             Self::Sealed(sealed) => {
                 let chunks = sealed.chunks();
                 let next = chunks
-                    .partition_point(|chunk| chunk.head.tally.lines_in(filter) < line)
+                    .partition_point(|chunk| chunk.head.tally.lines_begun(filter) <= line)
                     .max(1);
                 let entry = chunks.get(next - 1);
                 entry.map(|entry| sealed.open(entry)).transpose()

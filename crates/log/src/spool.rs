@@ -29,7 +29,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidemill_core::{ByteSize, LogTotals, Stream, Timestamp};
+use tidemill_core::{Attempt, ByteSize, ExecutionId, LogTotals, Stream, Timestamp};
 
 use crate::piece::{PIECE_BYTES_MAX, PIECE_MICROS_MAX, PieceEncoder, PieceStart};
 use crate::segment::{ChunkHead, Tally, data_path, index_path};
@@ -339,6 +339,11 @@ impl LogSpool {
             .and_then(|()| fs::rename(&fresh, self.dir.join(end_mark::NAME)))
             .map_err(|source| failed("write", fresh, source))
     }
+}
+
+/// The directory of one attempt's spool, below the directory of all logs.
+pub fn dir_of(logs: &Path, execution: ExecutionId, attempt: Attempt) -> PathBuf {
+    logs.join(execution.to_string()).join(attempt.to_string())
 }
 
 /// Removes a spool that was sealed.

@@ -202,7 +202,7 @@ impl Scene {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
     fn a_log_reads_as_it_was_written(
@@ -342,6 +342,11 @@ fn check_places(open: &dyn Fn() -> LogReader, model: &Model, filter: Option<Stre
         "line {line}"
     );
 
+    // Where the very end was left out, nobody knows how many lines that was.
+    let total = model.bytes.len() as u64;
+    if gap_at(total - 1).is_some() {
+        return;
+    }
     for count in [1, 3, line + 1, starts.len() + 5] {
         let first = starts.len().saturating_sub(count);
         let mut reader = open();
