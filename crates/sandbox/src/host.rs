@@ -1,0 +1,357 @@
+//! What this host can and cannot do for the syscall tier, which rule of it blocks what, and the exact
+//! fix. Each check tries the thing itself; a setting is only read to explain a refusal.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{CgroupPlaces, Controller};
+use crate::identity::{sub_ids, user_name};
+use crate::sys::mount::new_file_system;
+use crate::sys::process;
+
+/// What was found on this host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HostSupport {
+    /// The checks, in the order in which people should read them.
+    pub checks: Vec<Check>,
+}
+
+impl HostSupport {
+    /// True if jobs can be run in the syscall tier at all.
+    pub fn can_isolate(&self) -> bool {
+        self.checks
+            .iter()
+            .filter(|check| {
+                ["user-namespaces", "overlay", "seccomp"].contains(&check.name.as_str())
+            })
+            .all(|check| check.state != CheckState::Missing)
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Check {
+    /// Its stable name.
+    pub name: String,
+    /// How it stands.
+    pub state: CheckState,
+    /// What was found.
+    pub found: String,
+    /// Which rule of the host blocks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
+    /// The exact fix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+/// How a check stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// All is there.
+    Ok,
+    /// Something works, with a cost.
+    Limited,
+    /// It is not there.
+    Missing,
+}
+
+impl Check {
+    fn new(name: &str, state: CheckState, found: impl Into<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            state,
+            found: found.into(),
+            blocked_by: None,
+            fix: None,
+        }
+    }
+
+    fn blocked_by(mut self, rule: impl Into<String>) -> Self {
+        self.blocked_by = Some(rule.into());
+        self
+    }
+
+    fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+}
+
+/// Looks at everything. Only for a process with one thread: some checks fork.
+pub fn probe_host() -> HostSupport {
+    let mut checks = vec![kernel(), user_namespaces(), sub_id_ranges(), overlay()];
+    checks.extend(cgroups());
+    checks.extend([landlock(), seccomp()]);
+    checks.push(device(
+        "kvm",
+        "/dev/kvm",
+        "the microVM tier",
+        "load the kvm module, and add this user to the kvm group: sudo usermod -aG kvm $USER",
+    ));
+    checks.push(device(
+        "fuse",
+        "/dev/fuse",
+        "FUSE mounts",
+        "load the fuse module: sudo modprobe fuse",
+    ));
+    HostSupport { checks }
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
+}
+
+/// The oldest kernel whose interfaces the syscall tier uses: openat2 (5.6), overlayfs in user
+/// namespaces (5.11), mount_setattr and id-mapped mounts (5.12), counting RLIMIT_NPROC per user
+/// namespace (5.14).
+const KERNEL_MIN: (u32, u32) = (5, 14);
+
+fn kernel() -> Check {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= KERNEL_MIN {
+        return Check::new("kernel", CheckState::Ok, format!("Linux {release}"));
+    }
+    Check::new("kernel", CheckState::Missing, format!("Linux {release}"))
+        .blocked_by(format!(
+            "Linux {}.{} or later is needed",
+            KERNEL_MIN.0, KERNEL_MIN.1
+        ))
+        .fix("boot a newer kernel")
+}
+
+/// Runs something in a child process with these namespaces, and tells how it went there.
+fn try_in_child(namespaces: i32, attempt: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match process::clone_process(namespaces)? {
+        process::Cloned::Child => {
+            let code = attempt()
+                .err()
+                .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+            process::exit_now(code.min(255))
+        }
+        process::Cloned::Parent(pid) => {
+            match process::reap(pid, true)?.and_then(|end| end.exit_code) {
+                Some(0) => Ok(()),
+                Some(code) => Err(io::Error::from_raw_os_error(code)),
+                None => Err(io::Error::other("the child was killed")),
+            }
+        }
+    }
+}
+
+fn user_namespaces() -> Check {
+    const NAME: &str = "user-namespaces";
+    let all = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP;
+    // Mounting needs the capabilities that some hosts take away from the new namespace's root.
+    let attempt = || {
+        new_file_system(c"tmpfs", &[], 0)?;
+        process::bring_loopback_up()
+    };
+    let error = match try_in_child(all, attempt) {
+        Ok(()) => {
+            return Check::new(
+                NAME,
+                CheckState::Ok,
+                "user, mount, pid, net, ipc, uts and cgroup",
+            );
+        }
+        Err(error) => error,
+    };
+    let check = Check::new(NAME, CheckState::Missing, error.to_string());
+    if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
+        return check
+            .blocked_by("kernel.apparmor_restrict_unprivileged_userns = 1")
+            .fix(
+                "allow them for this binary: put \"abi <abi/4.0>, include <tunables/global> \
+                 profile tidemill /usr/local/bin/tidemill flags=(unconfined) { userns, }\" into \
+                 /etc/apparmor.d/tidemill and run `sudo apparmor_parser -r /etc/apparmor.d/tidemill`",
+            );
+    }
+    if read("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+        return check
+            .blocked_by("kernel.unprivileged_userns_clone = 0")
+            .fix("sudo sysctl -w kernel.unprivileged_userns_clone=1");
+    }
+    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let setting = format!("user.max_{kind}_namespaces");
+        let path = format!("/proc/sys/user/max_{kind}_namespaces");
+        if read(&path).as_deref() == Some("0") {
+            let fix = format!("sudo sysctl -w {setting}=65536");
+            return check.blocked_by(format!("{setting} = 0")).fix(fix);
+        }
+    }
+    if read("/proc/self/status").is_some_and(|text| text.contains("Seccomp:\t2")) {
+        return check
+            .blocked_by("a seccomp filter of the container or service that this runs in")
+            .fix(
+                "in Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; in a \
+                 systemd unit: remove RestrictNamespaces= and SystemCallFilter=",
+            );
+    }
+    check.blocked_by("a rule that this check does not know").fix(
+        "try `unshare -Urmpfniu true`; see the kernel log for a security module that refused it",
+    )
+}
+
+fn sub_id_ranges() -> Check {
+    const NAME: &str = "sub-ids";
+    let uid = rustix::process::geteuid().as_raw();
+    if uid == 0 {
+        return Check::new(
+            NAME,
+            CheckState::Ok,
+            "not needed: root maps a range of its own",
+        );
+    }
+    let name = user_name(uid);
+    let ranges = [("/etc/subuid", uid), ("/etc/subgid", uid)]
+        .map(|(file, id)| sub_ids(file, &name, id).map(|range| range.count));
+    let helpers = ["newuidmap", "newgidmap"].map(|helper| {
+        ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"]
+            .iter()
+            .any(|directory| fs::metadata(format!("{directory}/{helper}")).is_ok())
+    });
+    let cost = "jobs have a single user id: files of other owners appear as `nobody`, and an image's \
+                owners cannot be kept";
+    match (ranges, helpers) {
+        ([Some(users), Some(_)], [true, true]) => {
+            Check::new(NAME, CheckState::Ok, format!("{users} ids for {name}"))
+        }
+        ([Some(_), Some(_)], _) => Check::new(NAME, CheckState::Limited, cost)
+            .blocked_by("newuidmap and newgidmap are not installed")
+            .fix("install them: Debian and Ubuntu `sudo apt install uidmap`, Fedora `sudo dnf install shadow-utils`"),
+        _ => Check::new(NAME, CheckState::Limited, cost)
+            .blocked_by(format!("/etc/subuid and /etc/subgid have no range for {name}"))
+            .fix(format!(
+                "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}"
+            )),
+    }
+}
+
+fn overlay() -> Check {
+    const NAME: &str = "overlay";
+    let attempt = || {
+        let site = new_file_system(c"tmpfs", &[], 0)?;
+        let at = rustix::fs::open("/tmp", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        crate::sys::mount::attach(site.as_fd(), at.as_fd())?;
+        for name in ["lower", "upper", "work"] {
+            fs::create_dir(format!("/tmp/{name}"))?;
+        }
+        let options = [
+            ("lowerdir", Some("/tmp/lower")),
+            ("upperdir", Some("/tmp/upper")),
+            ("workdir", Some("/tmp/work")),
+            ("userxattr", None),
+        ];
+        new_file_system(c"overlay", &options, 0).map(drop)
+    };
+    match try_in_child(libc::CLONE_NEWUSER | libc::CLONE_NEWNS, attempt) {
+        Ok(()) => Check::new(
+            NAME,
+            CheckState::Ok,
+            "overlayfs can be mounted in a user namespace",
+        ),
+        Err(error) => Check::new(NAME, CheckState::Missing, error.to_string())
+            .blocked_by(
+                "no overlayfs in a user namespace (Linux 5.11 has it, if the module is there)",
+            )
+            .fix("sudo modprobe overlay"),
+    }
+}
+
+fn cgroups() -> Vec<Check> {
+    let places = CgroupPlaces::find();
+    let place = |controller: Controller| match (&places.unified, places.legacy.get(&controller)) {
+        (_, Some(path)) => format!("version 1 below {}", path.display()),
+        (Some((path, _)), None) => format!("version 2 below {}", path.display()),
+        (None, None) => "nowhere".to_owned(),
+    };
+    Controller::ALL
+        .into_iter()
+        .map(|controller| {
+            let name = format!("cgroup-{}", controller.name());
+            if places.has(controller) {
+                return Check::new(&name, CheckState::Ok, place(controller));
+            }
+            let instead = match controller {
+                Controller::Memory => "--memory is watched by polling instead, 20 times a second",
+                Controller::Pids => "--pids is kept by RLIMIT_NPROC instead",
+                Controller::Cpu => "--cpus is refused",
+            };
+            let why = places.missing.get(&controller).cloned().unwrap_or_default();
+            Check::new(&name, CheckState::Limited, instead).blocked_by(why).fix(
+                "start it in a delegated group: systemd-run --user --scope -p Delegate=yes tidemill …, \
+                 and for all controllers put `[Service] Delegate=cpu cpuset io memory pids` into \
+                 /etc/systemd/system/user@.service.d/delegate.conf",
+            )
+        })
+        .collect()
+}
+
+fn landlock() -> Check {
+    match process::landlock_version() {
+        Ok(version) if version >= 6 => Check::new(
+            "landlock",
+            CheckState::Ok,
+            format!("interface version {version}"),
+        ),
+        Ok(version) => Check::new(
+            "landlock",
+            CheckState::Limited,
+            format!("interface version {version}: no scopes for signals and abstract sockets (6)"),
+        )
+        .blocked_by("the kernel is older than Linux 6.12")
+        .fix("boot a newer kernel; the namespaces alone hold meanwhile"),
+        Err(error) => Check::new("landlock", CheckState::Limited, error.to_string())
+            .blocked_by("the kernel has no Landlock, or it is not in the `lsm=` list")
+            .fix("add `landlock` to the kernel's lsm= parameter"),
+    }
+}
+
+fn seccomp() -> Check {
+    match read("/proc/sys/kernel/seccomp/actions_avail") {
+        Some(actions) if actions.contains("errno") => {
+            Check::new("seccomp", CheckState::Ok, format!("actions {actions}"))
+        }
+        _ => Check::new("seccomp", CheckState::Missing, "no filters")
+            .blocked_by("the kernel was built without CONFIG_SECCOMP_FILTER")
+            .fix("boot another kernel"),
+    }
+}
+
+fn device(name: &str, path: &str, what_for: &str, fix: &str) -> Check {
+    match fs::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => Check::new(
+            name,
+            CheckState::Ok,
+            format!("{path} opens (for {what_for})"),
+        ),
+        Err(error) => Check::new(
+            name,
+            CheckState::Limited,
+            format!("{what_for} are not to be had"),
+        )
+        .blocked_by(format!("opening {path}: {error}"))
+        .fix(fix),
+    }
+}

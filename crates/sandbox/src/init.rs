@@ -1,0 +1,539 @@
+//! Process 1 of a sandbox. It builds the root, starts the job, reaps, forwards signals, and ends
+//! when the job's main process has ended.
+//!
+//! ```text
+//! wait for the id map ─► build the root ─► fork the job ─► watch ─► main ended ─► kill the rest ─► report
+//!        └── a failed step: report it, end ──────┘
+//! ```
+//!
+//! It is a copy of the launcher, which has one thread, so it may allocate. The job never is process 1
+//! and cannot reach it: it is not dumpable, and no signal from inside ends it.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use tidemill_core::Limits;
+use tidemill_core::job::{Network, User};
+
+use crate::landlock_wall;
+use crate::request::{Order, SandboxRequest, StartError, Stdio};
+use crate::rootfs::{self, Prepared, Sizes, Step, StepError};
+use crate::seccomp::Filter;
+use crate::sys::mount::{open_in_root, space};
+use crate::sys::{process, socket, terminal};
+
+/// How long processes that outlive the main one may take to end by themselves.
+pub const DRAIN: Duration = Duration::from_millis(250);
+/// How often process 1 looks at what no event tells it: the fill of the private layer, and memory
+/// where no control group bounds it.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// Open files of a job at most, hard: programs that close all up to the limit must not take seconds.
+const OPEN_FILES_HARD: u64 = 65_536;
+
+/// From process 1 to the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// Nothing runs.
+    Failed { error: StartError },
+    /// The program was exec'd.
+    Started,
+    /// The main process ended and the rest is gone.
+    Ended {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+        core_dumped: bool,
+        killed_processes: u64,
+        wall_ms: u64,
+        user_ms: u64,
+        system_ms: u64,
+        largest_resident_bytes: u64,
+        watched_peak_bytes: u64,
+        memory_kills: u64,
+        disk_bytes: u64,
+        disk_full: bool,
+    },
+}
+
+/// What process 1 is made with.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) request: SandboxRequest,
+    pub(crate) prepared: Prepared,
+    pub(crate) stdio: Stdio,
+    pub(crate) sizes: Sizes,
+    pub(crate) builder: User,
+    pub(crate) denies_groups: bool,
+    /// The CPUs that the job is kept on, if its limit says fewer than there are.
+    pub(crate) cpus: Option<Vec<usize>>,
+    /// True if process 1 itself has to bound memory, because no control group does.
+    pub(crate) watch_memory: bool,
+    /// Readable when the launcher has mapped the ids.
+    pub(crate) ready: OwnedFd,
+    /// To and from the launcher.
+    pub(crate) channel: OwnedFd,
+}
+
+/// The life of process 1. Does not return.
+pub(crate) fn live(birth: Birth) -> ! {
+    let channel = birth.channel.try_clone();
+    let failed = match start(birth) {
+        Ok((watch, request)) => watch.run(&request),
+        Err(error) => error,
+    };
+    if let Ok(channel) = channel {
+        tell(channel.as_fd(), &Report::Failed { error: failed });
+    }
+    process::exit_now(1)
+}
+
+fn tell(channel: BorrowedFd<'_>, report: &Report) {
+    let bytes = serde_json::to_vec(report).unwrap_or_default();
+    // If the launcher is gone, this process is being killed, and nobody is left to tell.
+    socket::send(channel, &bytes, &[]).ok();
+}
+
+struct Watch {
+    channel: OwnedFd,
+    children: OwnedFd,
+    site: OwnedFd,
+    main: i32,
+    started: Instant,
+    memory_limit: Option<u64>,
+    peak_memory: u64,
+    memory_kills: u64,
+    disk_full: bool,
+}
+
+fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
+    let Birth {
+        request,
+        prepared,
+        stdio,
+        sizes,
+        builder,
+        denies_groups,
+        cpus,
+        ..
+    } = birth;
+    process::set_name(c"tidemill-init");
+    process::die_with_parent().step(|| "ask to end with the launcher".to_owned())?;
+    let mut go = [0_u8; 1];
+    let count = fs::File::from(birth.ready)
+        .read(&mut go)
+        .step(|| "wait for the id map".to_owned())?;
+    if count == 0 {
+        process::exit_now(1);
+    }
+    let children = process::child_signals().step(|| "watch for ended children".to_owned())?;
+    process::become_user(builder.uid, builder.gid, denies_groups)
+        .step(|| "become the builder of the sandbox".to_owned())?;
+    // Changing the user clears it.
+    process::die_with_parent().step(|| "ask to end with the launcher".to_owned())?;
+    rustix::process::umask(Mode::empty());
+    process::set_host_name("tidemill").step(|| "set the host name".to_owned())?;
+    if request.network == Network::None {
+        process::bring_loopback_up().step(|| "bring the loopback interface up".to_owned())?;
+    }
+    let site = rootfs::build(prepared, &request.root, &request.limits, sizes, builder)?;
+    // Memory and /proc entries of this process are nobody's business. Only now: a process that is
+    // not dumpable does not own its own /proc entries.
+    process::set_undumpable().step(|| "become undumpable".to_owned())?;
+    if let Some(cpus) = &cpus {
+        process::keep_on_cpus(cpus).step(|| "keep the job on its CPUs".to_owned())?;
+    }
+    let main = start_job(&request, stdio, denies_groups)?;
+    let watch = Watch {
+        channel: birth.channel,
+        children,
+        site,
+        main,
+        started: now(),
+        memory_limit: request
+            .limits
+            .memory
+            .map(|size| size.0)
+            .filter(|_| birth.watch_memory),
+        peak_memory: 0,
+        memory_kills: 0,
+        disk_full: false,
+    };
+    Ok((watch, request))
+}
+
+/// The monotonic clock: how long the program ran is part of its record.
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Forks the job and waits until its program was exec'd.
+fn start_job(
+    request: &SandboxRequest,
+    stdio: Stdio,
+    denies_groups: bool,
+) -> Result<i32, StartError> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .step(|| "make a pipe".to_owned())?;
+    match process::clone_process(0).step(|| "fork the job".to_owned())? {
+        process::Cloned::Child => {
+            drop(reader);
+            let error = become_job(request, stdio, denies_groups);
+            let bytes = serde_json::to_vec(&error).unwrap_or_default();
+            // If process 1 is gone, so is this process in a moment.
+            fs::File::from(writer).write_all(&bytes).ok();
+            process::exit_now(127)
+        }
+        process::Cloned::Parent(pid) => {
+            drop(writer);
+            drop(stdio);
+            let mut answer = Vec::new();
+            fs::File::from(reader)
+                .read_to_end(&mut answer)
+                .step(|| "wait for the program to start".to_owned())?;
+            if answer.is_empty() {
+                return Ok(pid);
+            }
+            Err(
+                serde_json::from_slice(&answer).unwrap_or_else(|_| StartError::Setup {
+                    step: "start the program".to_owned(),
+                    error: "the reason got lost".to_owned(),
+                }),
+            )
+        }
+    }
+}
+
+/// Turns this process into the job. Returns only if that failed.
+fn become_job(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> StartError {
+    match wall_in(request, stdio, denies_groups) {
+        Ok(()) => execute(request),
+        Err(error) => error,
+    }
+}
+
+fn wall_in(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> Result<(), StartError> {
+    let user = request.root.account.user;
+    rustix::process::setsid().step(|| "lead a session".to_owned())?;
+    let [stdin, stdout, stderr] = [stdio.stdin, stdio.stdout, stdio.stderr].map(process::move_up);
+    for (source, target) in [(stdin, 0), (stdout, 1), (stderr, 2)] {
+        let source = source.step(|| format!("keep descriptor {target}"))?;
+        process::duplicate_onto(source.as_fd(), target)
+            .step(|| format!("set descriptor {target}"))?;
+    }
+    if request.tty {
+        terminal::take_control(rustix::stdio::stdin())
+            .step(|| "take the terminal as the controlling one".to_owned())?;
+    }
+    process::close_on_exec_from(3).step(|| "close what is not the job's".to_owned())?;
+    process::reset_signals();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    limit(&request.limits)?;
+    process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
+    process::become_user(user.uid, user.gid, denies_groups)
+        .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
+    enter(&request.workdir)?;
+    process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
+    landlock_wall::build(&request.root)?;
+    process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
+    for program in &Filter::standard().programs {
+        process::install_filter(program).step(|| "install the system call filter".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Finite limits per process, whatever the launcher inherited.
+fn limit(limits: &Limits) -> Result<(), StepError> {
+    let open_files = u64::from(limits.open_files);
+    let pids = u64::from(limits.pids);
+    let table = [
+        (
+            libc::RLIMIT_NOFILE,
+            open_files,
+            open_files.max(OPEN_FILES_HARD),
+            "open files",
+        ),
+        // Counted per user and user namespace (Linux 5.14), so it is the job's own count.
+        (libc::RLIMIT_NPROC, pids, pids, "processes"),
+        (libc::RLIMIT_CORE, 0, 0, "core dumps"),
+        (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20, "locked memory"),
+        (libc::RLIMIT_MSGQUEUE, 819_200, 819_200, "message queues"),
+        (libc::RLIMIT_SIGPENDING, 4096, 4096, "pending signals"),
+        (
+            libc::RLIMIT_FSIZE,
+            limits.disk.map_or(1 << 40, |size| size.0.max(1 << 20)),
+            1 << 40,
+            "file size",
+        ),
+        (libc::RLIMIT_NICE, 0, 0, "priority"),
+        (libc::RLIMIT_RTPRIO, 0, 0, "real-time priority"),
+        (libc::RLIMIT_STACK, 8 << 20, libc::RLIM_INFINITY, "stack"),
+    ];
+    for (resource, soft, hard, name) in table {
+        let hard = hard.max(soft);
+        process::limit_resource(resource, soft, hard).step(|| format!("limit {name}"))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory inside the current one. Magic links, which lead to open files of a process, are
+/// refused; the root is the sandbox's, so that nothing leads out of it.
+fn enter(workdir: &str) -> Result<(), StartError> {
+    let wrong = |error: io::Error| StartError::BadWorkdir {
+        workdir: workdir.to_owned(),
+        error: match error.raw_os_error() {
+            Some(libc::ENOTDIR) => "it is not a directory".to_owned(),
+            Some(libc::ENOENT) => "it does not exist in the sandbox".to_owned(),
+            Some(libc::ELOOP) => "it leads through links that go round or out".to_owned(),
+            _ => error.to_string(),
+        },
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", flags, Mode::empty()).map_err(|error| wrong(error.into()))?;
+    let directory = open_in_root(
+        root.as_fd(),
+        workdir,
+        libc::O_PATH | libc::O_DIRECTORY,
+        0,
+        false,
+    )
+    .map_err(wrong)?;
+    rustix::process::fchdir(&directory).map_err(|error| wrong(error.into()))
+}
+
+fn execute(request: &SandboxRequest) -> StartError {
+    let not_found = |searched: Option<String>| StartError::ProgramNotFound {
+        program: request.program.clone(),
+        searched,
+    };
+    let not_executable = |error: &io::Error| StartError::ProgramNotExecutable {
+        program: request.program.clone(),
+        error: error.to_string(),
+    };
+    let text = |part: &str| CString::new(part).unwrap_or_default();
+    let arguments: Vec<CString> = std::iter::once(&request.program)
+        .chain(&request.args)
+        .map(|part| text(part))
+        .collect();
+    let environment: Vec<CString> = request
+        .env
+        .iter()
+        .map(|(name, value)| text(&format!("{name}={value}")))
+        .collect();
+    if request.program.contains('/') {
+        let error = process::execute(&text(&request.program), &arguments, &environment);
+        return match error.raw_os_error() {
+            Some(libc::ENOENT) if fs::symlink_metadata(&request.program).is_ok() => {
+                StartError::ProgramNotExecutable {
+                    program: request.program.clone(),
+                    error: "it is there, but its interpreter or loader is not".to_owned(),
+                }
+            }
+            Some(libc::ENOENT | libc::ENOTDIR) => not_found(None),
+            _ => not_executable(&error),
+        };
+    }
+    let path = request
+        .env
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map_or("", |(_, value)| value);
+    let mut refused = None;
+    for directory in path.split(':').filter(|directory| !directory.is_empty()) {
+        let candidate = format!("{directory}/{}", request.program);
+        let error = process::execute(&text(&candidate), &arguments, &environment);
+        match error.raw_os_error() {
+            Some(libc::ENOENT) if fs::symlink_metadata(&candidate).is_ok() => {
+                refused = refused.or(Some(io::Error::other(format!(
+                    "{candidate} is there, but its interpreter or loader is not"
+                ))));
+            }
+            Some(libc::ENOENT | libc::ENOTDIR) => {}
+            _ => refused = refused.or(Some(error)),
+        }
+    }
+    match refused {
+        Some(error) => not_executable(&error),
+        None => not_found(Some(path.to_owned())),
+    }
+}
+
+impl Watch {
+    /// Watches until all is over. Does not return; the type says what [`live`] does if it could.
+    fn run(mut self, request: &SandboxRequest) -> StartError {
+        tell(self.channel.as_fd(), &Report::Started);
+        let main = self.wait_for_main();
+        let wall = self.started.elapsed();
+        let killed = self.end_the_rest(request.wait_children);
+        self.look();
+        let (user_ms, system_ms, largest) = process::children_usage();
+        let used = space(&self.site).map_or(0, |s| s.total_bytes - s.free_bytes);
+        let report = Report::Ended {
+            exit_code: main.exit_code,
+            signal: main.signal,
+            core_dumped: main.core_dumped,
+            killed_processes: killed,
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+            user_ms,
+            system_ms,
+            largest_resident_bytes: largest,
+            watched_peak_bytes: self.peak_memory,
+            memory_kills: self.memory_kills,
+            disk_bytes: used,
+            disk_full: self.disk_full,
+        };
+        tell(self.channel.as_fd(), &report);
+        process::exit_now(0)
+    }
+
+    fn wait_for_main(&mut self) -> process::Reaped {
+        let mut next_look = now() + WATCH_INTERVAL;
+        loop {
+            while let Ok(Some(reaped)) = process::reap(-1, false) {
+                if reaped.pid == self.main {
+                    return reaped;
+                }
+            }
+            if self.wait_for_event(next_look.saturating_duration_since(now())) {
+                self.obey();
+            }
+            if now() >= next_look {
+                self.look();
+                next_look = now() + WATCH_INTERVAL;
+            }
+        }
+    }
+
+    /// True if the launcher has something to say (or is gone).
+    fn wait_for_event(&self, timeout: Duration) -> bool {
+        let mut fds = [
+            PollFd::new(&self.children, PollFlags::IN),
+            PollFd::new(&self.channel, PollFlags::IN),
+        ];
+        let timeout = Timespec::try_from(timeout).ok();
+        // An interrupted wait is as good as one that timed out.
+        poll(&mut fds, timeout.as_ref()).ok();
+        let spoke = !fds[1].revents().is_empty();
+        let mut info = [0_u8; 128];
+        while rustix::io::read(&self.children, &mut info).is_ok_and(|count| count > 0) {}
+        spoke
+    }
+
+    fn obey(&self) {
+        let Ok((bytes, _)) = socket::receive(self.channel.as_fd(), false) else {
+            return;
+        };
+        if bytes.is_empty() {
+            process::exit_now(1);
+        }
+        let signal = match serde_json::from_slice(&bytes) {
+            Ok(Order::Signal { signal }) => signal,
+            Ok(Order::Kill) => libc::SIGKILL,
+            Err(_) => return,
+        };
+        // To every process of this namespace but ourselves. Nobody there is no error.
+        process::kill(-1, signal).ok();
+    }
+
+    /// Waits a moment for what outlives the main process, then kills it. Returns how many were killed.
+    fn end_the_rest(&mut self, wait_for_all: bool) -> u64 {
+        let deadline = now() + DRAIN;
+        loop {
+            match process::reap(-1, false) {
+                Ok(Some(_)) => {}
+                Err(_) => return 0,
+                Ok(None) if !wait_for_all && now() >= deadline => break,
+                Ok(None) => {
+                    let rest = if wait_for_all {
+                        WATCH_INTERVAL
+                    } else {
+                        deadline.saturating_duration_since(now())
+                    };
+                    if self.wait_for_event(rest) {
+                        self.obey();
+                    }
+                    self.look();
+                }
+            }
+        }
+        let mut killed = 0;
+        loop {
+            // A fork that is under way when the signal arrives is given up by the kernel, so one round
+            // is enough; the loop is for children of children, which become ours only by and by.
+            process::kill(-1, libc::SIGKILL).ok();
+            match process::reap(-1, true) {
+                Ok(Some(_)) => killed += 1,
+                Ok(None) => {}
+                Err(_) => return killed,
+            }
+        }
+    }
+
+    /// Looks at the fill of the private layer, and bounds memory where that is our task.
+    fn look(&mut self) {
+        if let Ok(space) = space(&self.site)
+            && (space.free_bytes < 64 * 1024 || space.free_inodes == 0 && space.total_inodes > 0)
+        {
+            self.disk_full = true;
+        }
+        let Some(limit) = self.memory_limit else {
+            return;
+        };
+        let (total, largest) = memory_in_use();
+        self.peak_memory = self.peak_memory.max(total);
+        if total > limit
+            && let Some((pid, _)) = largest
+            && process::kill(pid, libc::SIGKILL).is_ok()
+        {
+            self.memory_kills += 1;
+        }
+    }
+}
+
+/// Unshared resident bytes of all processes of this namespace, and the largest of them.
+fn memory_in_use() -> (u64, Option<(i32, u64)>) {
+    const PAGE: u64 = 4096;
+    let mut total = 0;
+    let mut largest: Option<(i32, u64)> = None;
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return (0, None);
+    };
+    for entry in entries.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        if pid == 1 {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path().join("statm")).unwrap_or_default();
+        let mut pages = text
+            .split(' ')
+            .skip(1)
+            .map(|field| field.parse::<u64>().unwrap_or(0));
+        let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+        let bytes = resident.saturating_sub(shared) * PAGE;
+        total += bytes;
+        if largest.is_none_or(|(_, most)| bytes > most) {
+            largest = Some((pid, bytes));
+        }
+    }
+    (total, largest)
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch")
+            .field("main", &self.main)
+            .field("site", &self.site.as_raw_fd())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! What a sandbox is asked to run, and what came of it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tidemill_core::job::Network;
+use tidemill_core::{ByteSize, Grant, Limits, Reason, ReasonCode, RootPlan, Usage};
+
+/// What to run and in what.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SandboxRequest {
+    /// A name that no other sandbox of this state directory has: lower-case letters, digits, `-`.
+    pub name: String,
+    /// The root file system and the job's user.
+    pub root: RootPlan,
+    /// The program: a path inside, or a name for the job's PATH.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its whole environment.
+    pub env: Vec<(String, String)>,
+    /// Where it starts: an absolute path inside.
+    pub workdir: String,
+    /// Its network.
+    pub network: Network,
+    /// Its bounds. Absent ones are set to finite defaults of this host.
+    pub limits: Limits,
+    /// True if the three standard descriptors are one terminal, which it gets as its controlling one.
+    pub tty: bool,
+    /// True to wait for processes that outlive the main one.
+    pub wait_children: bool,
+    /// A directory on disk for the private layer; in memory if absent.
+    pub scratch: Option<PathBuf>,
+}
+
+/// The standard descriptors of a job.
+#[derive(Debug)]
+pub struct Stdio {
+    /// Standard input.
+    pub stdin: OwnedFd,
+    /// Standard output.
+    pub stdout: OwnedFd,
+    /// Standard error.
+    pub stderr: OwnedFd,
+}
+
+/// Why no program runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum StartError {
+    /// There is no such program inside: the job's fault.
+    #[error("there is no program `{program}` in the sandbox")]
+    ProgramNotFound {
+        /// As it was given.
+        program: String,
+        /// The PATH that was searched, if it was a bare name.
+        searched: Option<String>,
+    },
+    /// It is there and cannot be executed: the job's fault.
+    #[error("`{program}` cannot be executed: {error}")]
+    ProgramNotExecutable {
+        /// As it was given.
+        program: String,
+        /// What the kernel said.
+        error: String,
+    },
+    /// The working directory cannot be entered: the job's fault.
+    #[error("the working directory `{workdir}` cannot be entered: {error}")]
+    BadWorkdir {
+        /// As it was given.
+        workdir: String,
+        /// What the kernel said.
+        error: String,
+    },
+    /// The sandbox could not be built: the runner's fault.
+    #[error("the sandbox could not be built: {step}: {error}")]
+    Setup {
+        /// What was tried, on what.
+        step: String,
+        /// What the kernel said.
+        error: String,
+    },
+    /// A limit that was asked for cannot be kept on this host.
+    #[error("this host cannot keep the limit `{limit}`: {why}")]
+    LimitUnavailable {
+        /// Which limit.
+        limit: String,
+        /// Which rule blocks it.
+        why: String,
+    },
+    /// The launcher process is gone.
+    #[error("the sandbox launcher is gone: {error}")]
+    LauncherGone {
+        /// What was noticed.
+        error: String,
+    },
+}
+
+impl StartError {
+    /// A failed set-up step.
+    pub(crate) fn setup(step: impl Into<String>, error: &io::Error) -> Self {
+        Self::Setup {
+            step: step.into(),
+            error: error.to_string(),
+        }
+    }
+
+    /// True if the job is at fault, false if the runner is.
+    pub const fn is_jobs_own_fault(&self) -> bool {
+        matches!(
+            self,
+            Self::ProgramNotFound { .. }
+                | Self::ProgramNotExecutable { .. }
+                | Self::BadWorkdir { .. }
+        )
+    }
+
+    /// The reason as the record keeps it.
+    pub fn reason(&self) -> Reason {
+        let (code, hint) = match self {
+            Self::ProgramNotFound { searched, .. } => (
+                ReasonCode::ProgramNotFound,
+                Some(match searched {
+                    Some(path) => format!(
+                        "it was searched for in PATH={path}; `tidemill explain` lists what the job sees"
+                    ),
+                    None => "`tidemill explain` lists what the job sees; bring the program in with \
+                             --layer or another --image"
+                        .to_owned(),
+                }),
+            ),
+            Self::ProgramNotExecutable { .. } => (
+                ReasonCode::ProgramNotExecutable,
+                Some(
+                    "it needs the execute permission, and its interpreter and libraries must be in \
+                     the sandbox too"
+                        .to_owned(),
+                ),
+            ),
+            Self::BadWorkdir { .. } => (
+                ReasonCode::BadWorkdir,
+                Some("name a directory inside the sandbox with --workdir".to_owned()),
+            ),
+            Self::Setup { .. } => (
+                ReasonCode::Sandbox,
+                Some("`tidemill doctor` says what this host cannot do and how to mend it".to_owned()),
+            ),
+            Self::LimitUnavailable { limit, .. } => (
+                ReasonCode::Sandbox,
+                Some(format!("leave out --{limit}, or see `tidemill doctor` for the exact fix")),
+            ),
+            Self::LauncherGone { .. } => (ReasonCode::Sandbox, None),
+        };
+        let mut reason = Reason::new(code, self.to_string());
+        reason.hint = hint;
+        reason
+    }
+}
+
+/// How a sandbox ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The main process's exit code, if it exited.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// True if the kernel says that it left a core dump.
+    pub core_dumped: bool,
+    /// Processes that were still there and were killed.
+    pub killed_processes: u64,
+    /// What was used. The time on the wall is measured from exec to the end of the main process.
+    pub usage: Usage,
+    /// Set if the memory limit ended a process.
+    pub oom: Option<Oom>,
+    /// How many forks the limit of processes refused.
+    pub pids_refused: u64,
+    /// True if the private layer was full at some time.
+    pub disk_full: bool,
+}
+
+/// What the memory limit did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Oom {
+    /// Most memory at one time.
+    pub peak: Option<ByteSize>,
+    /// The limit.
+    pub limit: Option<ByteSize>,
+    /// The name of the first process that was ended, where the host tells it.
+    pub victim: Option<String>,
+    /// How many processes were ended.
+    pub kills: u64,
+}
+
+/// From the launcher about one sandbox.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Notice {
+    /// The program was exec'd.
+    Started {
+        /// Walls that this host cannot build.
+        missing: Vec<Grant>,
+    },
+    /// Nothing runs, and nothing is left.
+    StartFailed {
+        /// Why.
+        error: StartError,
+    },
+    /// All is over, and nothing is left.
+    Ended {
+        /// How.
+        ended: Ended,
+    },
+}
+
+/// To the launcher about one sandbox.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Send a signal to every process of the job.
+    Signal {
+        /// Its number.
+        signal: i32,
+    },
+    /// End it at once.
+    Kill,
+}

@@ -1,0 +1,697 @@
+//! The root file system of one sandbox. Two halves: [`Prepared`] is made by the launcher, which can
+//! reach the host's paths; [`build`] runs as process 1 of the new namespaces, which cannot, and puts
+//! together what it was handed as open descriptors.
+
+use std::ffi::CStr;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use tidemill_core::grant::PathAccess;
+use tidemill_core::job::User;
+use tidemill_core::root::{GeneratedFile, Node, Owners, RootMount};
+use tidemill_core::{Limits, RootPlan};
+
+use crate::masks;
+use crate::request::StartError;
+use crate::sys::mount::{
+    self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, attach, clone_tree, new_file_system,
+    open_in_root, set_attributes,
+};
+
+/// Where process 1 keeps its construction site: a directory that every host has. What it covers is
+/// reached by descriptors, if at all.
+const SITE: &str = "/tmp";
+
+/// The devices that a job has.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// A failed step: what was tried, on what, and the kernel's answer.
+#[derive(Debug)]
+pub(crate) struct StepError {
+    pub(crate) step: String,
+    pub(crate) error: io::Error,
+}
+
+impl From<StepError> for StartError {
+    fn from(failed: StepError) -> Self {
+        Self::setup(failed.step, &failed.error)
+    }
+}
+
+/// Adds the step to an error.
+pub(crate) trait Step<T> {
+    fn step(self, describe: impl FnOnce() -> String) -> Result<T, StepError>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, describe: impl FnOnce() -> String) -> Result<T, StepError> {
+        self.map_err(|error| StepError {
+            step: describe(),
+            error: error.into(),
+        })
+    }
+}
+
+/// A path of the host as a detached mount.
+#[derive(Debug)]
+struct Source {
+    tree: OwnedFd,
+    is_directory: bool,
+    mode: u32,
+    modified: rustix::fs::Timespec,
+}
+
+/// Everything of the host that a sandbox is built from.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    trees: Vec<Source>,
+    mounts: Vec<(Source, Vec<Source>)>,
+    devices: Vec<Source>,
+    scratch: Option<OwnedFd>,
+    /// What could not be done as planned and does no harm beyond comfort.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Gives a user namespace that maps disk ids to job ids, made once and kept.
+pub(crate) trait IdMaps {
+    /// The namespace, or `None` where owners are shown as they are.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    fn namespace(&mut self, owners: Owners, job: User) -> io::Result<Option<BorrowedFd<'_>>>;
+}
+
+impl Prepared {
+    /// Opens every path of the plan.
+    ///
+    /// # Errors
+    /// The first step that failed.
+    pub(crate) fn open(
+        plan: &RootPlan,
+        scratch: Option<&std::path::Path>,
+        maps: &mut impl IdMaps,
+    ) -> Result<Self, StepError> {
+        let job = plan.account.user;
+        let mut notes = Vec::new();
+        let mut trees = Vec::new();
+        for tree in &plan.trees {
+            let lower = (PathAccess::CopyOnWrite, tree.owners);
+            trees.push(open_source(&tree.path, lower, job, maps, &mut notes)?);
+        }
+        let mut mounts = Vec::new();
+        for mount in &plan.mounts {
+            let stacked = mount.access == PathAccess::CopyOnWrite || !mount.over.is_empty();
+            let access = if stacked {
+                PathAccess::CopyOnWrite
+            } else {
+                mount.access
+            };
+            let kind = (access, mount.owners);
+            let source = open_source(&mount.source, kind, job, maps, &mut notes)?;
+            let mut over = Vec::new();
+            for tree in &mount.over {
+                let lower = (PathAccess::CopyOnWrite, tree.owners);
+                over.push(open_source(&tree.path, lower, job, maps, &mut notes)?);
+            }
+            mounts.push((source, over));
+        }
+        let mut devices = Vec::new();
+        for name in DEVICES {
+            let path = format!("/dev/{name}");
+            let at = open_host(&path)?;
+            let tree =
+                clone_tree(at.as_fd(), false).step(|| format!("copy the mount of {path}"))?;
+            set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NOEXEC, false, None)
+                .step(|| format!("set the flags of {path}"))?;
+            devices.push(describe(&at, tree)?);
+        }
+        let scratch = scratch
+            .map(|path| {
+                let at = open_host(&path.to_string_lossy())?;
+                let tree = clone_tree(at.as_fd(), false)
+                    .step(|| format!("copy the mount of {}", path.display()))?;
+                set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NODEV, false, None)
+                    .step(|| format!("set the flags of {}", path.display()))?;
+                Ok(tree)
+            })
+            .transpose()?;
+        Ok(Self {
+            trees,
+            mounts,
+            devices,
+            scratch,
+            notes,
+        })
+    }
+}
+
+/// Opens a path of the host without following any symbolic link.
+fn open_host(path: &str) -> Result<OwnedFd, StepError> {
+    let root = rustix::fs::open(
+        "/",
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .step(|| "open /".to_owned())?;
+    open_in_root(root.as_fd(), path, libc::O_PATH, 0, true).step(|| format!("open {path}"))
+}
+
+fn describe(at: &OwnedFd, tree: OwnedFd) -> Result<Source, StepError> {
+    let stat = rustix::fs::fstat(at).step(|| "look at an opened path".to_owned())?;
+    Ok(Source {
+        tree,
+        is_directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+        mode: stat.st_mode & 0o7777,
+        modified: rustix::fs::Timespec {
+            tv_sec: stat.st_mtime,
+            tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
+        },
+    })
+}
+
+fn open_source(
+    path: &str,
+    (access, owners): (PathAccess, Owners),
+    job: User,
+    maps: &mut impl IdMaps,
+    notes: &mut Vec<String>,
+) -> Result<Source, StepError> {
+    let at = open_host(path)?;
+    // An overlay sees only the file system of its lower directory, so what is mounted below it
+    // would be empty there; a plain mount brings it along.
+    let recursive = access != PathAccess::CopyOnWrite;
+    let clone = || clone_tree(at.as_fd(), recursive).step(|| format!("copy the mount of {path}"));
+    let mut tree = clone()?;
+    let read_only = if access == PathAccess::Write {
+        0
+    } else {
+        ATTR_RDONLY
+    };
+    let flags = ATTR_NOSUID | ATTR_NODEV | read_only;
+    let namespace = maps
+        .namespace(owners, job)
+        .step(|| format!("make the id map for {path}"))?;
+    if let Some(namespace) = namespace
+        && let Err(error) = set_attributes(tree.as_fd(), 0, recursive, Some(namespace))
+    {
+        if access == PathAccess::Write {
+            return Err(error).step(|| {
+                format!("map the owners of {path} (its file system must support id-mapped mounts)")
+            });
+        }
+        notes.push(format!(
+            "the owners in {path} are shown as they are: its file system cannot be id-mapped ({error})"
+        ));
+        tree = clone()?;
+    }
+    set_attributes(tree.as_fd(), flags, recursive, None)
+        .step(|| format!("set the flags of {path}"))?;
+    describe(&at, tree)
+}
+
+/// The bounds of what a job may write, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) disk: u64,
+    pub(crate) shared_memory: u64,
+}
+
+/// The construction site, kept open by process 1 to measure what the job wrote.
+#[derive(Debug)]
+pub(crate) struct Site {
+    directory: OwnedFd,
+    builder: User,
+    job: User,
+}
+
+/// Builds the root and enters it. Returns the construction site, for measuring.
+///
+/// # Errors
+/// The first step that failed.
+pub(crate) fn build(
+    prepared: Prepared,
+    plan: &RootPlan,
+    limits: &Limits,
+    sizes: Sizes,
+    builder: User,
+) -> Result<OwnedFd, StepError> {
+    let site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
+    let root = site.stack_root(prepared.trees)?;
+    for node in &plan.nodes {
+        site.make_node(root.as_fd(), node)?;
+    }
+    for (index, (mount, source)) in plan.mounts.iter().zip(prepared.mounts).enumerate() {
+        site.mount(root.as_fd(), mount, source, index)?;
+    }
+    for file in &plan.files {
+        write_file(root.as_fd(), file)?;
+    }
+    for path in ["/tmp", "/var/tmp"] {
+        site.make_temporary(root.as_fd(), path)?;
+    }
+    site.make_devices(root.as_fd(), prepared.devices, sizes)?;
+    site.make_proc(root.as_fd(), limits)?;
+    rustix::process::fchdir(&root).step(|| "enter the new root".to_owned())?;
+    mount::pivot_to_current_directory().step(|| "make the new root the root".to_owned())?;
+    Ok(site.directory)
+}
+
+impl Site {
+    fn open(
+        scratch: Option<OwnedFd>,
+        sizes: Sizes,
+        builder: User,
+        job: User,
+    ) -> Result<Self, StepError> {
+        let directory = match scratch {
+            Some(tree) => tree,
+            None => {
+                let size = sizes.disk.to_string();
+                let inodes = (sizes.disk / 2048).clamp(4096, 1 << 24).to_string();
+                new_file_system(
+                    c"tmpfs",
+                    &[
+                        ("size", Some(size.as_str())),
+                        ("nr_inodes", Some(inodes.as_str())),
+                        ("mode", Some("0755")),
+                    ],
+                    ATTR_NOSUID | ATTR_NODEV,
+                )
+                .step(|| "make a tmpfs for the private layer".to_owned())?
+            }
+        };
+        let target = rustix::fs::open(
+            SITE,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .step(|| format!("open {SITE}"))?;
+        attach(directory.as_fd(), target.as_fd())
+            .step(|| format!("mount the private layer on {SITE}"))?;
+        let site = Self {
+            directory,
+            builder,
+            job,
+        };
+        site.make_directory("empty-directory", 0o555, site.builder)?;
+        site.make_file("empty-file", b"", 0o444)?;
+        Ok(site)
+    }
+
+    fn make_directory(&self, name: &str, mode: u32, owner: User) -> Result<OwnedFd, StepError> {
+        let describe = || format!("make {name} in the private layer");
+        rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(mode)).step(describe)?;
+        let opened = self.open_directory(name)?;
+        if owner != self.builder {
+            give(&opened, owner).step(describe)?;
+        }
+        rustix::fs::chmodat(
+            &self.directory,
+            name,
+            Mode::from_raw_mode(mode),
+            AtFlags::empty(),
+        )
+        .step(describe)?;
+        Ok(opened)
+    }
+
+    fn open_directory(&self, name: &str) -> Result<OwnedFd, StepError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.directory, name, flags, Mode::empty())
+            .step(|| format!("open {name} in the private layer"))
+    }
+
+    fn make_file(&self, name: &str, content: &[u8], mode: u32) -> Result<(), StepError> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::from_raw_mode(mode))
+            .step(|| format!("make {name} in the private layer"))?;
+        std::fs::File::from(file)
+            .write_all(content)
+            .step(|| format!("write {name} in the private layer"))
+    }
+
+    /// A read-only mount of something on the site.
+    fn read_only(&self, name: &str) -> Result<OwnedFd, StepError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let at = rustix::fs::openat(&self.directory, name, flags, Mode::empty())
+            .step(|| format!("open {name} in the private layer"))?;
+        let tree = clone_tree(at.as_fd(), false).step(|| format!("copy the mount of {name}"))?;
+        let attributes = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC;
+        set_attributes(tree.as_fd(), attributes, false, None)
+            .step(|| format!("set the flags of {name}"))?;
+        Ok(tree)
+    }
+
+    /// The trees below a private layer, or the private layer alone, mounted on the site.
+    fn stack_root(&self, trees: Vec<Source>) -> Result<OwnedFd, StepError> {
+        let owner = self.builder;
+        let upper = self.make_directory("root-upper", 0o755, owner)?;
+        let target = self.make_directory("root", 0o755, owner)?;
+        let root = if trees.is_empty() {
+            let tree = clone_tree(upper.as_fd(), false)
+                .step(|| "copy the mount of the private layer".to_owned())?;
+            set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NODEV, false, None)
+                .step(|| "set the flags of the root".to_owned())?;
+            tree
+        } else {
+            self.make_directory("root-work", 0o755, owner)?;
+            let mut lowers = Vec::new();
+            for (index, tree) in trees.iter().enumerate() {
+                let name = format!("tree-{index}");
+                let place = self.make_directory(&name, 0o755, owner)?;
+                attach(tree.tree.as_fd(), place.as_fd())
+                    .step(|| format!("mount tree {index} of the image"))?;
+                lowers.push(name);
+            }
+            lowers.reverse();
+            overlay(&lowers, Some(("root-upper", "root-work")))
+                .step(|| "stack the image's trees with overlayfs".to_owned())?
+        };
+        attach(root.as_fd(), target.as_fd()).step(|| "mount the new root".to_owned())?;
+        Ok(root)
+    }
+
+    fn make_node(&self, root: BorrowedFd<'_>, node: &Node) -> Result<(), StepError> {
+        match node {
+            Node::Dir {
+                path,
+                mode,
+                job_owned,
+            } => {
+                let directory = make_directories(root, path)?;
+                let describe = || format!("set the owner and mode of {path}");
+                if *job_owned && self.job != self.builder {
+                    give(&directory, self.job).step(describe)?;
+                }
+                set_mode(&directory, *mode).step(describe)
+            }
+            Node::Symlink { path, target } => {
+                let (parent, name) = split(path);
+                let parent = make_directories(root, parent)?;
+                let describe = || format!("make the link {path} to {target}");
+                match rustix::fs::symlinkat(target.as_str(), &parent, name) {
+                    Err(rustix::io::Errno::EXIST) => {
+                        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).step(describe)?;
+                        rustix::fs::symlinkat(target.as_str(), &parent, name).step(describe)
+                    }
+                    other => other.step(describe),
+                }
+            }
+        }
+    }
+
+    fn mount(
+        &self,
+        root: BorrowedFd<'_>,
+        plan: &RootMount,
+        (source, over): (Source, Vec<Source>),
+        index: usize,
+    ) -> Result<(), StepError> {
+        let target = if source.is_directory {
+            make_directories(root, &plan.dest)?
+        } else {
+            make_place_for_file(root, &plan.dest)?
+        };
+        let stacked = plan.access == PathAccess::CopyOnWrite || !over.is_empty();
+        let tree = if stacked && source.is_directory {
+            self.stack_mount(plan, source, over, index)?
+        } else {
+            source.tree
+        };
+        attach(tree.as_fd(), target.as_fd())
+            .step(|| format!("mount {} on {}", plan.source, plan.dest))?;
+        for hidden in &plan.hidden {
+            let path = format!("{}/{hidden}", plan.dest.trim_end_matches('/'));
+            self.hide(root, &path)?;
+        }
+        Ok(())
+    }
+
+    /// A directory of the host, trees over it, and (unless it is read-only) a private layer over all.
+    fn stack_mount(
+        &self,
+        plan: &RootMount,
+        source: Source,
+        over: Vec<Source>,
+        index: usize,
+    ) -> Result<OwnedFd, StepError> {
+        let [upper, work] = ["upper", "work"].map(|part| format!("mount-{index}-{part}"));
+        let owner = match plan.owners {
+            Owners::Job { .. } => self.job,
+            Owners::AsIs | Owners::Range => self.builder,
+        };
+        let mut lowers = Vec::new();
+        for (level, layer) in std::iter::once(&source).chain(&over).enumerate() {
+            let lower = format!("mount-{index}-lower-{level}");
+            let place = self.make_directory(&lower, 0o755, self.builder)?;
+            attach(layer.tree.as_fd(), place.as_fd())
+                .step(|| format!("mount {} as a lower layer", plan.source))?;
+            lowers.push(lower);
+        }
+        lowers.reverse();
+        if plan.access == PathAccess::ReadOnly {
+            return overlay(&lowers, None)
+                .step(|| format!("stack layers over {} with overlayfs", plan.source));
+        }
+        // The merged directory shows the attributes of its upper one.
+        self.make_directory(&upper, source.mode & 0o1777, owner)?;
+        self.make_directory(&work, 0o755, self.builder)?;
+        let times = rustix::fs::Timestamps {
+            last_access: source.modified,
+            last_modification: source.modified,
+        };
+        rustix::fs::utimensat(&self.directory, upper.as_str(), &times, AtFlags::empty())
+            .step(|| format!("set the time of {}", plan.dest))?;
+        overlay(&lowers, Some((&upper, &work)))
+            .step(|| format!("put a private layer over {} with overlayfs", plan.source))
+    }
+
+    /// Puts something empty over a path, if it is there.
+    fn hide(&self, root: BorrowedFd<'_>, path: &str) -> Result<(), StepError> {
+        let target = match open_in_root(root, path, libc::O_PATH | libc::O_NOFOLLOW, 0, true) {
+            Ok(target) => target,
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::ELOOP | libc::ENOTDIR)
+                ) =>
+            {
+                return Ok(());
+            }
+            Err(error) => return Err(error).step(|| format!("open {path} to hide it")),
+        };
+        let stat = rustix::fs::fstat(&target).step(|| format!("look at {path}"))?;
+        let cover = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => return Ok(()),
+            FileType::Directory => self.read_only("empty-directory")?,
+            _ => self.read_only("empty-file")?,
+        };
+        attach(cover.as_fd(), target.as_fd()).step(|| format!("hide {path}"))
+    }
+
+    /// A private directory that everybody may write, on the private layer's own file system.
+    fn make_temporary(&self, root: BorrowedFd<'_>, path: &str) -> Result<(), StepError> {
+        let name = path.trim_start_matches('/').replace('/', "-");
+        let directory = self.make_directory(&name, 0o1777, self.builder)?;
+        let tree =
+            clone_tree(directory.as_fd(), false).step(|| format!("copy the mount for {path}"))?;
+        set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NODEV, false, None)
+            .step(|| format!("set the flags of {path}"))?;
+        let target = make_directories(root, path)?;
+        attach(tree.as_fd(), target.as_fd()).step(|| format!("mount {path}"))
+    }
+
+    fn make_devices(
+        &self,
+        root: BorrowedFd<'_>,
+        devices: Vec<Source>,
+        sizes: Sizes,
+    ) -> Result<(), StepError> {
+        let target = own_directory(root, "/dev")?;
+        let dev = new_file_system(
+            c"tmpfs",
+            &[("size", Some("64k")), ("mode", Some("0755"))],
+            ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC,
+        )
+        .step(|| "make a tmpfs for /dev".to_owned())?;
+        attach(dev.as_fd(), target.as_fd()).step(|| "mount /dev".to_owned())?;
+        for (name, device) in DEVICES.iter().zip(devices) {
+            let place = make_place_for_file(dev.as_fd(), name)?;
+            attach(device.tree.as_fd(), place.as_fd()).step(|| format!("mount /dev/{name}"))?;
+        }
+        let links = [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ];
+        for (name, to) in links {
+            rustix::fs::symlinkat(to, &dev, name).step(|| format!("make the link /dev/{name}"))?;
+        }
+        let terminals = new_file_system(
+            c"devpts",
+            &[
+                ("newinstance", None),
+                ("ptmxmode", Some("0666")),
+                ("mode", Some("0620")),
+            ],
+            ATTR_NOSUID | ATTR_NOEXEC,
+        )
+        .step(|| "make a devpts".to_owned())?;
+        let shared_size = sizes.shared_memory.to_string();
+        let shared = new_file_system(
+            c"tmpfs",
+            &[("size", Some(shared_size.as_str())), ("mode", Some("1777"))],
+            ATTR_NOSUID | ATTR_NODEV,
+        )
+        .step(|| "make a tmpfs for /dev/shm".to_owned())?;
+        for (name, tree) in [("pts", terminals), ("shm", shared)] {
+            let place = make_directories(dev.as_fd(), name)?;
+            attach(tree.as_fd(), place.as_fd()).step(|| format!("mount /dev/{name}"))?;
+        }
+        set_attributes(dev.as_fd(), ATTR_RDONLY, false, None)
+            .step(|| "make /dev read-only".to_owned())
+    }
+
+    fn make_proc(&self, root: BorrowedFd<'_>, limits: &Limits) -> Result<(), StepError> {
+        let target = own_directory(root, "/proc")?;
+        let proc =
+            new_file_system(c"proc", &[], ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC).step(|| {
+                "make a proc file system (the launcher's own /proc must not be masked)".to_owned()
+            })?;
+        attach(proc.as_fd(), target.as_fd()).step(|| "mount /proc".to_owned())?;
+        let proc = open_in_root(root, "/proc", libc::O_PATH | libc::O_DIRECTORY, 0, true)
+            .step(|| "open /proc".to_owned())?;
+        for path in masks::READ_ONLY {
+            let Ok(place) = open_in_root(proc.as_fd(), path, libc::O_PATH, 0, true) else {
+                continue;
+            };
+            let tree = clone_tree(place.as_fd(), false)
+                .step(|| format!("copy the mount of /proc/{path}"))?;
+            set_attributes(tree.as_fd(), ATTR_RDONLY, false, None)
+                .step(|| format!("make /proc/{path} read-only"))?;
+            attach(tree.as_fd(), place.as_fd()).step(|| format!("mount /proc/{path}"))?;
+        }
+        for path in masks::HIDDEN {
+            self.hide(root, &format!("/proc/{path}"))?;
+        }
+        for (name, content) in masks::replacements(limits) {
+            self.make_file(&format!("proc-{name}"), content.as_bytes(), 0o444)?;
+            let cover = self.read_only(&format!("proc-{name}"))?;
+            let place = open_in_root(proc.as_fd(), name, libc::O_PATH, 0, true)
+                .step(|| format!("open /proc/{name}"))?;
+            attach(cover.as_fd(), place.as_fd()).step(|| format!("mount /proc/{name}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// An overlay of directories that are mounted on the site, named by their paths on it.
+fn overlay(lowers: &[String], private: Option<(&str, &str)>) -> io::Result<OwnedFd> {
+    /// fsconfig(2) takes strings of up to 255 bytes.
+    const STRING_MAX: usize = 255;
+    const KIND: &CStr = c"overlay";
+    let at = |name: &str| format!("{SITE}/{name}");
+    let paths: Vec<String> = lowers.iter().map(|name| at(name)).collect();
+    let joined = paths.join(":");
+    let private = private.map(|(upper, work)| (at(upper), at(work)));
+    let mut options: Vec<(&str, Option<&str>)> = Vec::new();
+    if joined.len() <= STRING_MAX {
+        options.push(("lowerdir", Some(&joined)));
+    } else {
+        options.extend(paths.iter().map(|path| ("lowerdir+", Some(path.as_str()))));
+    }
+    options.push(("userxattr", None));
+    let mut attributes = ATTR_NOSUID | ATTR_NODEV;
+    if let Some((upper, work)) = &private {
+        // The layer is thrown away with the job: nothing of it needs to reach the disk.
+        options.extend([
+            ("upperdir", Some(upper.as_str())),
+            ("workdir", Some(work.as_str())),
+            ("volatile", None),
+        ]);
+    } else {
+        attributes |= ATTR_RDONLY;
+    }
+    new_file_system(KIND, &options, attributes)
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.trim_end_matches('/')
+        .rsplit_once('/')
+        .unwrap_or(("", path))
+}
+
+/// Opens a directory inside, making what is missing of it.
+fn make_directories(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let whole = if path.is_empty() { "/" } else { path };
+    match open_in_root(root, whole, flags, 0, false) {
+        Ok(directory) => Ok(directory),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) && whole != "/" => {
+            let (parent, name) = split(whole);
+            let parent = make_directories(root, parent)?;
+            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
+                .step(|| format!("make the directory {whole} inside"))?;
+            open_in_root(root, whole, flags, 0, false).step(|| format!("open {whole} inside"))
+        }
+        Err(error) => Err(error).step(|| format!("open {whole} inside")),
+    }
+}
+
+/// Opens a file inside that something is to be mounted on, making it if it is missing.
+fn make_place_for_file(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
+    let (parent, name) = split(path);
+    let parent = make_directories(root, parent)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)) {
+        Ok(_) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error).step(|| format!("make the file {path} inside")),
+    }
+    open_in_root(root, path, libc::O_PATH, 0, false).step(|| format!("open {path} inside"))
+}
+
+/// The place of a file system that the sandbox brings itself: a real directory of the root, never a
+/// link that an image has put there.
+fn own_directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
+    make_directories(root, path)?;
+    open_in_root(root, path, libc::O_PATH | libc::O_DIRECTORY, 0, true)
+        .step(|| format!("open {path} inside, which must be a directory and no link"))
+}
+
+/// Writes a small file inside, in place of whatever has its name.
+fn write_file(root: BorrowedFd<'_>, file: &GeneratedFile) -> Result<(), StepError> {
+    let (parent, name) = split(&file.path);
+    let parent = make_directories(root, parent)?;
+    let describe = || format!("write {} inside", file.path);
+    match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error).step(describe),
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened =
+        rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).step(describe)?;
+    std::fs::File::from(opened)
+        .write_all(file.content.as_bytes())
+        .step(describe)
+}
+
+fn give(directory: &OwnedFd, owner: User) -> io::Result<()> {
+    rustix::fs::chownat(
+        directory,
+        "",
+        Some(rustix::fs::Uid::from_raw(owner.uid)),
+        Some(rustix::fs::Gid::from_raw(owner.gid)),
+        AtFlags::EMPTY_PATH,
+    )?;
+    Ok(())
+}
+
+/// chmod(2) on an `O_PATH` descriptor, through the launcher's /proc, which is still there.
+fn set_mode(directory: &OwnedFd, mode: u32) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o1777))?;
+    Ok(())
+}
