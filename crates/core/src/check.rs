@@ -27,8 +27,8 @@ pub struct Surroundings<'a> {
     pub caller_variable: &'a dyn Fn(&str) -> CallerVariable,
     /// What is wrong with a glob pattern, or `None` if nothing is.
     pub pattern_error: &'a dyn Fn(&str) -> Option<String>,
-    /// Looks for a path on the host: answers with its absolute path without symbolic links.
-    pub host_path: &'a dyn Fn(&str, PathKind) -> Result<String, PathProblem>,
+    /// Looks whether an absolute path on the host can be used.
+    pub host_path: &'a dyn Fn(&str, PathKind) -> Result<(), PathProblem>,
     /// The workspace of a job that names none: an absolute path on the host.
     pub workspace: Option<&'a str>,
 }
@@ -48,7 +48,7 @@ impl Default for Surroundings<'_> {
         Self {
             caller_variable: &|_| CallerVariable::Unset,
             pattern_error: &|_| None,
-            host_path: &|path, _| Ok(path.to_owned()),
+            host_path: &|_, _| Ok(()),
             workspace: None,
         }
     }
@@ -75,9 +75,6 @@ pub enum PathProblem {
     /// It is there and not a regular file.
     #[error("is not a regular file")]
     NotFile,
-    /// Its real path has bytes that are not UTF-8.
-    #[error("leads to a path that is not UTF-8")]
-    NotUtf8,
     /// The system did not let us look.
     #[error("cannot be looked at: {0}")]
     Unreadable(String),

@@ -58,7 +58,7 @@ pub struct Draft {
     #[schemars(default)]
     pub limits: LimitsDraft,
     /// `UID` or `UID:GID` in the sandbox.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub user: Option<String>,
     /// `empty` (default: end of file at once) or `inherit` (the caller's; the default with `tty`).
     pub stdin: Option<String>,
@@ -72,7 +72,7 @@ pub struct Draft {
     #[schemars(with = "Option<i32>")]
     pub priority: Option<String>,
     /// How long it will take, if that is known, for example `90s`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub estimate: Option<String>,
     /// What was found wrong while the draft was read.
     #[schemars(skip)]
@@ -84,28 +84,28 @@ pub struct Draft {
 #[schemars(deny_unknown_fields)]
 pub struct LimitsDraft {
     /// Memory of all processes together, for example `512MiB`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub memory: Option<String>,
     /// CPU time per wall time, for example `1.5`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub cpus: Option<String>,
     /// Processes and threads at one time.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub pids: Option<String>,
     /// Bytes that the job may write to disk, for example `1GiB`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub disk: Option<String>,
     /// Time from the program's start to its end, for example `10m`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub timeout: Option<String>,
     /// Time between the polite signal and the kill, for example `10s`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub grace: Option<String>,
     /// Bytes of log that are kept, for example `64MiB`.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub log: Option<String>,
     /// Open files per process.
-    #[schemars(schema_with = "quantity")]
+    #[schemars(default, schema_with = "quantity")]
     pub open_files: Option<String>,
 }
 

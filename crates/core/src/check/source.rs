@@ -384,28 +384,22 @@ impl<'a> Wanted<'a> {
         {
             return path;
         }
-        match (surroundings.host_path)(&path, kind) {
-            Ok(real) => real,
-            Err(problem) => {
-                let message = format!("{what} `{}` {}", shown(&path), shown(&problem.to_string()));
-                let hint = match problem {
-                    PathProblem::Missing if !text.starts_with('/') => {
-                        format!("relative paths start from {}", shown(base))
-                    }
-                    PathProblem::Missing => "write a path that is there".to_owned(),
-                    PathProblem::NotDirectory => "name a directory".to_owned(),
-                    PathProblem::NotFile => "name a regular file".to_owned(),
-                    PathProblem::NotUtf8 => "rename it, or name another path to it".to_owned(),
-                    PathProblem::Unreadable(_) => {
-                        "let the user that runs tidemill read it".to_owned()
-                    }
-                };
-                findings
-                    .error(DiagnosticCode::HostPath, place, message)
-                    .hint(hint);
-                path
-            }
+        if let Err(problem) = (surroundings.host_path)(&path, kind) {
+            let message = format!("{what} `{}` {}", shown(&path), shown(&problem.to_string()));
+            let hint = match problem {
+                PathProblem::Missing if !text.starts_with('/') => {
+                    format!("relative paths start from {}", shown(base))
+                }
+                PathProblem::Missing => "write a path that is there".to_owned(),
+                PathProblem::NotDirectory => "name a directory".to_owned(),
+                PathProblem::NotFile => "name a regular file".to_owned(),
+                PathProblem::Unreadable(_) => "let the user that runs tidemill read it".to_owned(),
+            };
+            findings
+                .error(DiagnosticCode::HostPath, place, message)
+                .hint(hint);
         }
+        path
     }
 }
 
