@@ -1,0 +1,231 @@
+//! Everything that has to pass, in one command: what a developer types and what CI runs.
+
+mod totals;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail};
+
+use crate::tidy;
+use totals::Totals;
+
+/// The file that tests append to when they cannot run on this machine, one line each: the test's
+/// name, a colon, and what is missing. Skips are counted and named, never silent.
+const SKIPS_VARIABLE: &str = "TIDEMILL_TEST_SKIPS";
+
+type Step = fn(&Checker) -> Result<Outcome>;
+
+/// All steps, the quick ones first.
+const STEPS: &[(&str, Step)] = &[
+    ("fmt", |checker| checker.cargo(&["fmt", "--all", "--check"])),
+    ("tidy", |checker| Ok(Outcome::of(tidy::run(&checker.root)?))),
+    ("clippy", |checker| {
+        checker.cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-Dwarnings",
+        ])
+    }),
+    ("tests", Checker::tests),
+    ("doctests", |checker| {
+        checker.cargo(&["test", "--workspace", "--doc", "--locked"])
+    }),
+    ("docs", Checker::docs),
+    ("deny", Checker::deny),
+];
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+impl Outcome {
+    const fn of(passed: bool) -> Self {
+        if passed { Self::Passed } else { Self::Failed }
+    }
+}
+
+/// Runs the named steps, all of them if none is named, and prints a summary. True if none failed.
+pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !STEPS.iter().any(|(step, _)| step == *name))
+    {
+        bail!("there is no step `{unknown}`\n{}", crate::USAGE);
+    }
+    let checker = Checker::new(root)?;
+    let mut ended = Vec::new();
+    for (name, step) in STEPS {
+        if !names.is_empty() && !names.contains(name) {
+            continue;
+        }
+        println!("── {name}");
+        let start = Instant::now();
+        let outcome = step(&checker)?;
+        ended.push((*name, outcome, start.elapsed()));
+    }
+    checker.summarise(&ended)
+}
+
+struct Checker {
+    root: PathBuf,
+    skips: PathBuf,
+    totals: std::cell::RefCell<Totals>,
+}
+
+impl Checker {
+    fn new(root: &Path) -> Result<Self> {
+        let target = root.join("target");
+        fs::create_dir_all(&target).context("failed to make the folder target")?;
+        let skips = target.join("test-skips.txt");
+        // Left from an earlier run; tests append.
+        fs::write(&skips, "").with_context(|| format!("failed to empty {}", skips.display()))?;
+        Ok(Self {
+            root: root.to_path_buf(),
+            skips,
+            totals: std::cell::RefCell::new(Totals::default()),
+        })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .args(arguments)
+            .current_dir(&self.root)
+            .env(SKIPS_VARIABLE, &self.skips);
+        command
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Result<Outcome> {
+        let status = self
+            .command(arguments)
+            .status()
+            .with_context(|| format!("failed to start cargo {}", arguments.join(" ")))?;
+        Ok(Outcome::of(status.success()))
+    }
+
+    /// Whether cargo has this subcommand.
+    fn has(&self, subcommand: &str) -> bool {
+        let mut command = self.command(&[subcommand, "--version"]);
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    /// The tests, with nextest if it is there. Both take the same packages, targets and features as
+    /// the other steps, so that nothing is built twice.
+    fn tests(&self) -> Result<Outcome> {
+        let common = [
+            "--workspace",
+            "--lib",
+            "--bins",
+            "--tests",
+            "--locked",
+            "--no-fail-fast",
+        ];
+        let runner: &[&str] = if self.has("nextest") {
+            &["nextest", "run"]
+        } else {
+            println!("cargo-nextest is not installed: cargo test runs the tests");
+            &["test"]
+        };
+        let arguments: Vec<_> = runner.iter().chain(&common).copied().collect();
+        let mut child = self
+            .command(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("failed to start the tests")?;
+        let stdout = child.stdout.take().context("stdout is piped")?;
+        let stderr = child.stderr.take().context("stderr is piped")?;
+        let (from_stdout, from_stderr) = thread::scope(|scope| {
+            let stderr = scope.spawn(|| tee(stderr, std::io::stderr()));
+            let stdout = tee(stdout, std::io::stdout());
+            (stdout, stderr.join().expect("copying lines does not panic"))
+        });
+        let mut totals = from_stdout?;
+        totals.add(from_stderr?);
+        *self.totals.borrow_mut() = totals;
+        let status = child.wait().context("failed to wait for the tests")?;
+        Ok(Outcome::of(status.success()))
+    }
+
+    fn docs(&self) -> Result<Outcome> {
+        let status = self
+            .command(&[
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+                "--locked",
+            ])
+            .env("RUSTDOCFLAGS", "-Dwarnings")
+            .status()
+            .context("failed to start cargo doc")?;
+        Ok(Outcome::of(status.success()))
+    }
+
+    fn deny(&self) -> Result<Outcome> {
+        if !self.has("deny") {
+            return Ok(Outcome::Skipped("cargo-deny is not installed".to_owned()));
+        }
+        self.cargo(&[
+            "deny",
+            "--workspace",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ])
+    }
+
+    fn summarise(&self, ended: &[(&str, Outcome, Duration)]) -> Result<bool> {
+        println!("── summary");
+        for (name, outcome, took) in ended {
+            let how = match outcome {
+                Outcome::Passed => "passed".to_owned(),
+                Outcome::Failed => "FAILED".to_owned(),
+                Outcome::Skipped(why) => format!("skipped: {why}"),
+            };
+            println!("{name:<9} {:>7.1} s  {how}", took.as_secs_f64());
+        }
+        if ended.iter().any(|(name, ..)| *name == "tests") {
+            println!("{}", self.totals.borrow());
+            let skips = fs::read_to_string(&self.skips)
+                .with_context(|| format!("failed to read {}", self.skips.display()))?;
+            print!("{}", totals::skips(&skips));
+        }
+        Ok(!ended
+            .iter()
+            .any(|(_, outcome, _)| *outcome == Outcome::Failed))
+    }
+}
+
+/// Copies lines as they come, and counts what test runners say in them.
+fn tee(from: impl Read, mut to: impl Write) -> Result<Totals> {
+    let mut totals = Totals::default();
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = from
+            .read_until(b'\n', &mut line)
+            .context("failed to read a test's output")?;
+        if length == 0 {
+            return Ok(totals);
+        }
+        to.write_all(&line)
+            .context("failed to print a test's output")?;
+        totals.read_line(&String::from_utf8_lossy(&line));
+    }
+}
