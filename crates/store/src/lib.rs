@@ -12,6 +12,8 @@ pub mod listing;
 pub mod open;
 mod sqlite;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use entry::{Forgotten, LogObject, NewExecution, Unfinished, Written};
 pub use fault::{StoreError, WriteError};
