@@ -23,6 +23,12 @@ pub enum ReasonCode {
     Pids,
     /// The disk limit was reached.
     Disk,
+    /// A part of the log could not be kept.
+    Log,
+    /// Processes outlived the main one and were killed.
+    LeftOvers,
+    /// The sandbox lacks a wall that this host cannot build.
+    Weakened,
     /// It was cancelled by somebody.
     Cancelled,
     /// There is no such program in the sandbox.
@@ -81,6 +87,9 @@ impl ReasonCode {
             Self::Memory => "memory",
             Self::Pids => "pids",
             Self::Disk => "disk",
+            Self::Log => "log",
+            Self::LeftOvers => "left_overs",
+            Self::Weakened => "weakened",
             Self::Cancelled => "cancelled",
             Self::ProgramNotFound => "program_not_found",
             Self::ProgramNotExecutable => "program_not_executable",
