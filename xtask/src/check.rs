@@ -21,24 +21,38 @@ type Step = fn(&Checker) -> Result<Outcome>;
 
 /// All steps, the quick ones first.
 const STEPS: &[(&str, Step)] = &[
-    ("fmt", |checker| checker.cargo(&["fmt", "--all", "--check"])),
+    ("fmt", |checker| {
+        let names_only = ["fmt", "--all", "--", "--check", "--files-with-diff"];
+        checker.component("fmt", "rustup component add rustfmt", &names_only)
+    }),
     ("tidy", |checker| Ok(Outcome::of(tidy::run(&checker.root)?))),
     ("clippy", |checker| {
-        checker.cargo(&[
+        let all = [
             "clippy",
             "--workspace",
             "--all-targets",
             "--locked",
             "--",
             "-Dwarnings",
-        ])
+        ];
+        checker.component("clippy", "rustup component add clippy", &all)
     }),
     ("tests", Checker::tests),
     ("doctests", |checker| {
         checker.cargo(&["test", "--workspace", "--doc", "--locked"])
     }),
     ("docs", Checker::docs),
-    ("deny", Checker::deny),
+    ("deny", |checker| {
+        let offline = [
+            "deny",
+            "--workspace",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ];
+        checker.component("deny", "cargo install cargo-deny", &offline)
+    }),
 ];
 
 /// How a step ended.
@@ -115,6 +129,17 @@ impl Checker {
         Ok(Outcome::of(status.success()))
     }
 
+    /// Runs a part of cargo that may be missing on a fresh machine; then the step is skipped, by
+    /// name.
+    fn component(&self, subcommand: &str, install: &str, arguments: &[&str]) -> Result<Outcome> {
+        if self.has(subcommand) {
+            self.cargo(arguments)
+        } else {
+            let why = format!("there is no cargo {subcommand}; get it with `{install}`");
+            Ok(Outcome::Skipped(why))
+        }
+    }
+
     /// Whether cargo has this subcommand.
     fn has(&self, subcommand: &str) -> bool {
         let mut command = self.command(&[subcommand, "--version"]);
@@ -173,20 +198,6 @@ impl Checker {
             .status()
             .context("failed to start cargo doc")?;
         Ok(Outcome::of(status.success()))
-    }
-
-    fn deny(&self) -> Result<Outcome> {
-        if !self.has("deny") {
-            return Ok(Outcome::Skipped("cargo-deny is not installed".to_owned()));
-        }
-        self.cargo(&[
-            "deny",
-            "--workspace",
-            "check",
-            "bans",
-            "licenses",
-            "sources",
-        ])
     }
 
     fn summarise(&self, ended: &[(&str, Outcome, Duration)]) -> Result<bool> {
