@@ -1,1 +1,37 @@
-//! (under construction)
+//! From a checked job spec and a view of the caller to the plan of the job's root file system.
+//!
+//! Reads the host and writes only below the tree store. Never mounts anything, never runs a program
+//! and never puts a credential into a plan: what is kept out stands in [`secret`]. Start reading
+//! at [`plan`](plan::plan), then the module `stack`, which merges layers without copying them.
+
+pub mod account;
+mod archive;
+mod beneath;
+mod environment;
+mod glob;
+mod host_image;
+mod host_view;
+mod layer;
+pub mod plan;
+mod remove;
+pub mod secret;
+mod skeleton;
+mod source;
+mod sparse;
+mod stack;
+mod toolchain;
+mod toolchain_table;
+mod tree_store;
+mod unpack;
+mod workspace;
+
+pub use archive::ArchiveError;
+pub use environment::PATH_DEFAULT;
+pub use glob::{GatherError, LOOKED_AT_MAX};
+pub use host_image::MACHINE_ID;
+pub use host_view::{HostView, HostViewError, ImplicitWorkspaceError, implicit_workspace};
+pub use layer::{LayerError, LayerKey, SINGLE_FILES_MAX, build_layer, layer_keys};
+pub use plan::{HOSTNAME, PlanError, Planned, plan};
+pub use sparse::SparseError;
+pub use tree_store::{TreeNote, TreeStore, TreeStoreError};
+pub use unpack::{UnpackError, UnpackLimits};

@@ -1,0 +1,508 @@
+//! From a job spec and a view of the caller to everything that the sandbox builds.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidemill_core::job::{Image, JobSpec, Network, Stdin};
+use tidemill_core::root::{GeneratedFile, Node, Owners};
+use tidemill_core::{Grant, Reason, ReasonCode, RootPlan};
+
+use crate::account::{self, Identity, UserDatabase};
+use crate::beneath;
+use crate::environment;
+use crate::host_image;
+use crate::host_view::HostView;
+use crate::layer::{self, LayerError};
+use crate::source::{self, canonical_dir};
+use crate::stack::{Found, Source, Stack, names};
+use crate::toolchain;
+use crate::tree_store::{TreeStore, TreeStoreError};
+use crate::workspace;
+
+/// The name that the sandbox has in the generated `/etc/hosts` and `/etc/hostname`.
+pub const HOSTNAME: &str = "tidemill";
+
+/// Everything about a job's root that follows from its spec and its caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The root file system.
+    pub root: RootPlan,
+    /// The whole environment, sorted by name.
+    pub env: Vec<(String, String)>,
+    /// What of the host the job gets, and why.
+    pub grants: Vec<Grant>,
+    /// Where the program starts.
+    pub workdir: String,
+}
+
+/// Plans the root of a job. Everything that [`layer_keys`](crate::layer_keys) names has to be built
+/// before. Reads the host, writes at most tiny trees below the tree store; blocks, so not for async
+/// code.
+pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planned, PlanError> {
+    let mut stack = Stack::new(spec.image != Image::Host);
+    let tools = add_image(spec, host, trees, &mut stack)?;
+    let workspace = workspace::add(spec, host, &mut stack)?;
+    for layer in &spec.layers {
+        layer::add(layer, host, trees, &mut stack)?;
+    }
+    let identity = identify(spec, host, &stack)?;
+    if identity.account.home != "/" {
+        stack.open_home(&identity.account.home, trees)?;
+    }
+    let files = generated_files(spec, host, &identity, &stack);
+    let workdir = workdir(spec, workspace.as_deref(), &stack)?;
+    let variables = environment::build(spec, host, &identity.account, &stack, &tools, &workdir)?;
+    let mut grants = std::mem::take(&mut stack.grants);
+    grants.extend(tools.notes);
+    grants.extend(variables.grants);
+    if spec.network == Network::Host {
+        grants.push(Grant::HostNetwork);
+    }
+    if spec.stdin == Stdin::Inherit {
+        grants.push(Grant::Stdin);
+    }
+    Ok(Planned {
+        root: RootPlan {
+            trees: stack.trees,
+            nodes: stack.nodes,
+            mounts: stack.mounts,
+            files: [files, tools.files].concat(),
+            account: identity.account,
+            root_writable: stack.root_writable,
+        },
+        env: variables.list,
+        grants,
+        workdir,
+    })
+}
+
+fn add_image(
+    spec: &JobSpec,
+    host: &HostView,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<toolchain::Tools, PlanError> {
+    let whole = if host.is_root() {
+        Owners::Range
+    } else {
+        Owners::AsIs
+    };
+    match &spec.image {
+        Image::Host => {
+            host_image::add(host, stack)?;
+            return toolchain::add(spec, host, stack);
+        }
+        Image::None => {}
+        Image::Dir { path } => {
+            let (path, _) = canonical_dir(path, "image")?;
+            if path == "/" {
+                return Err(PlanError::ImageIsHost);
+            }
+            source::refuse_state(&path, host, "the image")?;
+            stack.add_image_tree(&Source {
+                known_as: path.clone(),
+                path,
+                owners: whole,
+                why: "the image".to_owned(),
+            });
+        }
+        Image::Tar { path } => {
+            let key = layer::archive_key(path, trees)?;
+            stack.add_image_tree(&Source {
+                path: key.find(trees)?,
+                owners: whole,
+                known_as: path.clone(),
+                why: "the image, unpacked".to_owned(),
+            });
+        }
+    }
+    Ok(toolchain::Tools::default())
+}
+
+fn identify(spec: &JobSpec, host: &HostView, stack: &Stack) -> Result<Identity, PlanError> {
+    let found = if spec.image == Image::Host && !stack.is_layered("/etc/passwd") {
+        UserDatabase::read_host(&host.root)
+    } else {
+        let passwd = read_in_stack(stack, "/etc/passwd")?.unwrap_or_default();
+        let group = read_in_stack(stack, "/etc/group")?.unwrap_or_default();
+        UserDatabase::parse(&passwd, &group)
+    };
+    Ok(account::identify(spec, host, &found))
+}
+
+/// Reads a small text file of the root. The trees may be hostile: the file is opened without
+/// following anything out of the directory that it was found in.
+fn read_in_stack(stack: &Stack, path: &str) -> Result<Option<String>, PlanError> {
+    let Found::File(file) = stack.resolve(path)?.found else {
+        return Ok(None);
+    };
+    let failed = |source| PlanError::Read {
+        path: file.clone(),
+        source,
+    };
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else {
+        return Ok(None);
+    };
+    beneath::read_text(dir, Path::new(name), account::DATABASE_BYTES_MAX).map_err(failed)
+}
+
+fn generated_files(
+    spec: &JobSpec,
+    host: &HostView,
+    identity: &Identity,
+    stack: &Stack,
+) -> Vec<GeneratedFile> {
+    let mut files = Vec::new();
+    let mut add = |path: &str, content: String| {
+        files.push(GeneratedFile {
+            path: path.to_owned(),
+            content,
+        });
+    };
+    if identity.changed {
+        add("/etc/passwd", identity.database.passwd().to_owned());
+        add("/etc/group", identity.database.group().to_owned());
+    }
+    for (path, content) in host_image::network_files(spec, host) {
+        if !stack.is_layered(path) {
+            add(path, content);
+        }
+    }
+    if spec.image == Image::Host && !stack.is_layered("/etc/machine-id") {
+        add("/etc/machine-id", format!("{}\n", host_image::MACHINE_ID));
+    }
+    files
+}
+
+/// Where the program starts. What cannot be known yet is left to the sandbox, which looks again.
+fn workdir(spec: &JobSpec, workspace: Option<&str>, stack: &Stack) -> Result<String, PlanError> {
+    let Some(wanted) = &spec.workdir else {
+        return Ok(workspace.unwrap_or("/").to_owned());
+    };
+    let wrong = |why: &str| PlanError::Workdir {
+        path: wanted.clone(),
+        why: why.to_owned(),
+    };
+    if !wanted.starts_with('/') {
+        return Err(wrong("it is not absolute"));
+    }
+    if wanted.contains('\0') {
+        return Err(wrong("it contains a NUL"));
+    }
+    if names(wanted).any(|name| name == "..") {
+        return Err(wrong("it contains `..`"));
+    }
+    let tidy: String = names(wanted).flat_map(|name| ["/", name]).collect();
+    let tidy = if tidy.is_empty() {
+        "/".to_owned()
+    } else {
+        tidy
+    };
+    match stack.resolve(&tidy) {
+        Ok(resolved) => match resolved.found {
+            Found::File(_) => Err(wrong("it is not a directory")),
+            // In a writable root a missing one may be what the image makes at its start.
+            Found::Nothing => Err(wrong("it does not exist in the sandbox")),
+            Found::Dir(_) | Found::Link(_) => Ok(tidy),
+        },
+        Err(PlanError::NotADirectory { path, .. }) => {
+            Err(wrong(&format!("`{path}` is not a directory")))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Why a job cannot be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A directory or file that the spec names cannot be used.
+    #[error("the {what} `{path}` cannot be used")]
+    Source {
+        /// What the spec calls it.
+        what: &'static str,
+        /// The path on the host.
+        path: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory is named where a file is wanted, or the other way round.
+    #[error("the {what} `{path}` is not a {wanted}")]
+    WrongKind {
+        /// What the spec calls it.
+        what: &'static str,
+        /// The path on the host.
+        path: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// A path on the host is not absolute.
+    #[error("the {what} `{path}` is not an absolute path")]
+    NotAbsolute {
+        /// What the spec calls it.
+        what: &'static str,
+        /// The path.
+        path: String,
+    },
+    /// A path cannot be written in a plan.
+    #[error("the path `{path}` is not UTF-8")]
+    NotUtf8 {
+        /// The path, with replacement characters.
+        path: String,
+    },
+    /// The image is the host's root directory.
+    #[error("the host's own root directory cannot be the image")]
+    ImageIsHost,
+    /// Something would show the state directory to the job.
+    #[error("{what} `{path}` contains Tidemill's state directory `{state_dir}`")]
+    HoldsState {
+        /// What would show it.
+        what: &'static str,
+        /// The path on the host.
+        path: String,
+        /// The state directory.
+        state_dir: String,
+    },
+    /// The workspace lies in the state directory.
+    #[error("the workspace `{path}` lies in Tidemill's state directory `{state_dir}`")]
+    InState {
+        /// The path on the host.
+        path: String,
+        /// The state directory.
+        state_dir: String,
+    },
+    /// A directory cannot be a workspace.
+    #[error("`{path}` cannot be the workspace: it is {why}")]
+    Workspace {
+        /// The path on the host.
+        path: String,
+        /// What it is.
+        why: &'static str,
+    },
+    /// A pattern cannot be read.
+    #[error("`{pattern}` is not a pattern")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong.
+        #[source]
+        source: globset::Error,
+    },
+    /// A pattern matches nothing.
+    #[error("the pattern `{pattern}` matches no file below `{base}`")]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// Where it was looked for.
+        base: String,
+    },
+    /// A pattern looks at too much.
+    #[error("more than {max} files lie below `{base}`, where `{pattern}` was looked for")]
+    TooManyFiles {
+        /// The pattern.
+        pattern: String,
+        /// Where it was looked for.
+        base: String,
+        /// The limit.
+        max: usize,
+    },
+    /// A directory goes where a file is.
+    #[error("`{source_path}` is a directory, and `{dest}` in the sandbox is a file")]
+    DestIsFile {
+        /// The layer's source.
+        source_path: String,
+        /// The destination.
+        dest: String,
+    },
+    /// A file goes where a directory is.
+    #[error("`{source_path}` is a file, and `{dest}` in the sandbox is a directory")]
+    DestIsDir {
+        /// The layer's source.
+        source_path: String,
+        /// The destination.
+        dest: String,
+    },
+    /// A destination belongs to the sandbox itself.
+    #[error("`{dest}` is made by the sandbox itself, and no layer goes there")]
+    DestIsSandbox {
+        /// The destination.
+        dest: String,
+    },
+    /// A layer would put a file over a directory that has to be there.
+    #[error("`{source_path}` has a file where `{dest}` has to be a directory")]
+    CoversMount {
+        /// The layer's source.
+        source_path: String,
+        /// What it would cover.
+        dest: String,
+    },
+    /// A layer would change the real workspace.
+    #[error("a layer cannot be laid over `{dest}`, which the job writes for real")]
+    LayerInWritableWorkspace {
+        /// The layer's source.
+        source_path: String,
+        /// The workspace.
+        dest: String,
+    },
+    /// A path of the sandbox leads through a file.
+    #[error("`{path}` in the sandbox is not a directory, so `{rest}` cannot lie in it")]
+    NotADirectory {
+        /// The file.
+        path: String,
+        /// The next name.
+        rest: String,
+    },
+    /// A path of the sandbox runs in circles.
+    #[error("`{path}` leads through too many symbolic links in the sandbox")]
+    TooManyLinks {
+        /// The path.
+        path: String,
+    },
+    /// The working directory cannot be used.
+    #[error("the working directory `{path}` cannot be used: {why}")]
+    Workdir {
+        /// The path in the sandbox.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// A variable of the caller cannot be passed on.
+    #[error("the variable `{name}` of the caller cannot be passed on: {why}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// A file of the root cannot be read.
+    #[error("failed to read `{path}` of the root file system")]
+    Read {
+        /// The path on the host.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A layer that should be built is not there.
+    #[error("`{what}` is not unpacked: it changed while the job waited")]
+    NotBuilt {
+        /// The layer.
+        what: String,
+    },
+    /// An archive cannot be read.
+    #[error("the archive `{path}` cannot be used")]
+    Archive {
+        /// The path on the host.
+        path: String,
+        /// Why it failed.
+        #[source]
+        source: LayerError,
+    },
+    /// The store of trees does not work.
+    #[error("the store of unpacked layers does not work")]
+    Trees(#[source] TreeStoreError),
+}
+
+impl PlanError {
+    /// The path as text.
+    pub(crate) fn utf8(path: &Path) -> Result<String, Self> {
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| Self::NotUtf8 {
+                path: path.to_string_lossy().into_owned(),
+            })
+    }
+
+    /// The stable code of what happened.
+    pub const fn code(&self) -> ReasonCode {
+        match self {
+            Self::Workdir { .. } => ReasonCode::BadWorkdir,
+            Self::NotBuilt { .. } | Self::Archive { .. } | Self::Trees(_) | Self::Read { .. } => {
+                ReasonCode::Layer
+            }
+            _ => ReasonCode::BadSpec,
+        }
+    }
+
+    /// What to do next.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Source { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "check the spelling; paths are relative to the directory that you stand in".into()
+            }
+            Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "make it readable for the user that runs Tidemill".into()
+            }
+            Self::Source { .. } | Self::Read { .. } => "look at the cause above".into(),
+            Self::WrongKind { wanted, .. } => format!("name a {wanted}"),
+            Self::NotAbsolute { .. } => "write the path from `/` on".into(),
+            Self::NotUtf8 { .. } => "rename it, or move the files elsewhere".into(),
+            Self::ImageIsHost => "use `--image host`, which leaves the host's secrets out".into(),
+            Self::HoldsState { what: "the workspace", .. } => {
+                "name a smaller directory with `--workspace DIR`, or set TIDEMILL_STATE to a \
+                 directory outside of it"
+                    .into()
+            }
+            Self::HoldsState { .. } => {
+                "name a smaller directory, or set TIDEMILL_STATE to a directory outside of it".into()
+            }
+            Self::InState { .. } => "work outside of the state directory".into(),
+            Self::Workspace { .. } => {
+                "name a project directory with `--workspace DIR`, or use `--no-workspace`".into()
+            }
+            Self::Pattern { .. } => {
+                "`*` and `?` stay within a name, `**` crosses directories, `[ab]` and `{a,b}` choose; \
+                 a backslash makes a character plain"
+                    .into()
+            }
+            Self::NoMatch { .. } => {
+                "check the pattern; `*` does not cross directories, `**/` does".into()
+            }
+            Self::TooManyFiles { .. } => "begin the pattern with the directory you mean".into(),
+            Self::DestIsFile { .. } | Self::DestIsDir { .. } => {
+                "choose another destination; a file's destination is its whole new name".into()
+            }
+            Self::DestIsSandbox { .. } => {
+                "choose a destination outside of /proc, /dev and /sys, or below /tmp".into()
+            }
+            Self::CoversMount { .. } => "leave that path out of the layer".into(),
+            Self::LayerInWritableWorkspace { .. } => {
+                "leave out `--write`, or put the layer outside of the workspace".into()
+            }
+            Self::NotADirectory { .. } | Self::TooManyLinks { .. } => {
+                "choose another destination".into()
+            }
+            Self::Workdir { .. } => {
+                "name a directory of the sandbox with an absolute path; `tidemill explain` shows \
+                 what is there"
+                    .into()
+            }
+            Self::Variable { .. } => "set it with `--env NAME=VALUE` instead".into(),
+            Self::NotBuilt { .. } => "run the job again".into(),
+            Self::Archive { source, .. } => source.hint().into(),
+            Self::Trees(_) => {
+                "check that the state directory is writable and its disk is not full".into()
+            }
+        }
+    }
+
+    /// The error with its causes as one reason.
+    pub fn reason(&self) -> Reason {
+        let mut message = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            message = format!("{message}: {error}");
+            cause = error.source();
+        }
+        Reason::new(self.code(), message).with_hint(self.hint())
+    }
+}
+
+/// A directory node that belongs to root.
+pub(crate) fn dir_node(path: &str, mode: u32) -> Node {
+    Node::Dir {
+        path: path.to_owned(),
+        mode,
+        job_owned: false,
+    }
+}
