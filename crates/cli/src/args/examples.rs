@@ -1,0 +1,109 @@
+//! The examples below each help text. Each stands on a line of its own and can be pasted.
+
+pub(super) const TOP: &str = "\
+Examples:
+  tidemill run -- cargo test             run the tests of the directory you stand in
+  tidemill run --timeout 10m -- make     end it after ten minutes
+  tidemill ps                            what ran, and what runs
+  tidemill logs -f last                  follow the newest one from another terminal
+  tidemill doctor                        what this machine can do
+
+Exit codes: the job's own; 128+n if signal n ended it; 124 time limit; 125 Tidemill could not run
+it; 126 not executable; 127 not found; 130 cancelled; 2 wrong usage.";
+
+pub(super) const RUN: &str = "\
+Examples:
+  tidemill run -- cargo test
+  tidemill run --memory 512MiB --timeout 30s -- python3 script.py
+  tidemill run --image dir:/srv/debian --no-workspace -- apt-get --version
+  tidemill run --write -- cargo fmt                  let it change the real files
+  tidemill run --net host --pass-env TOKEN -- ./deploy.sh
+  tidemill run --file job.json
+
+`tidemill run --help` explains each flag; `tidemill explain` shows what a job would see.";
+
+pub(super) const RUN_LONG: &str = "\
+Examples:
+  tidemill run -- cargo test
+  tidemill run --memory 512MiB --timeout 30s -- python3 script.py
+  tidemill run --image dir:/srv/debian --no-workspace -- apt-get --version
+  tidemill run --layer file:./app.toml=/etc/app.toml -- ./app
+  tidemill run --write -- cargo fmt                  let it change the real files
+  tidemill run --net host --pass-env TOKEN -- ./deploy.sh
+  tidemill run --tty -- bash                         a shell in the sandbox
+  tidemill run --file job.json --result-file result.json
+  echo '{\"program\": \"true\"}' | tidemill run --file -
+
+The job's output comes out as it is written, standard output and standard error apart. With
+--format json, standard output has one event per line and the record as the last line instead.
+
+The first Ctrl-C asks the job to end and gives it its grace; the second kills it.
+
+Exit codes: the job's own; 128+n if signal n ended it; 124 time limit; 125 Tidemill could not run
+it; 126 not executable; 127 not found; 130 cancelled; 2 wrong usage.";
+
+pub(super) const PS: &str = "\
+Examples:
+  tidemill ps
+  tidemill ps --state running --state queued
+  tidemill ps --label branch=main --limit 5
+  tidemill ps --format json
+
+States: queued, paused, starting, running, cancelling, succeeded, failed, timed_out, cancelled,
+interrupted.";
+
+pub(super) const SHOW: &str = "\
+Examples:
+  tidemill show last
+  tidemill show 4f0c2a9d81e3             the end of an id, as `ps` shows it
+  tidemill show last --format json";
+
+pub(super) const EVENTS: &str = "\
+Examples:
+  tidemill events last
+  tidemill events -f last                follow it until it has ended
+  tidemill events last --format json     one JSON object per line";
+
+pub(super) const LOGS: &str = "\
+Examples:
+  tidemill logs last
+  tidemill logs -f last                  follow it until it has ended
+  tidemill logs --tail 50 last
+  tidemill logs --stream stderr last
+  tidemill logs --raw last > output.bin  the exact bytes
+
+Without --raw the log is shown as text: bytes that are not UTF-8 become U+FFFD, very long lines are
+folded, colours are kept on a terminal (unless NO_COLOR is set), and every other terminal escape is
+left out.";
+
+pub(super) const CANCEL: &str = "\
+Examples:
+  tidemill cancel last
+  tidemill cancel 4f0c2a9d81e3";
+
+pub(super) const WAIT: &str = "\
+Examples:
+  tidemill wait last && echo it went well";
+
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  tidemill explain -- cargo test
+  tidemill explain --image none --layer dir:./root -- /bin/app
+  tidemill explain --format json --file job.json";
+
+pub(super) const SCHEMA: &str = "\
+Examples:
+  tidemill schema > job.schema.json      what a job file may say
+  tidemill schema record                 what `show --format json` and --result-file say
+  tidemill schema event                  what `events --format json` says";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  source <(tidemill completions bash)
+  tidemill completions zsh > ~/.zfunc/_tidemill
+  tidemill completions fish > ~/.config/fish/completions/tidemill.fish";
+
+pub(super) const MAN: &str = "\
+Examples:
+  tidemill man | man -l -
+  tidemill man ~/.local/share/man/man1   one page for each command";

@@ -1,0 +1,146 @@
+//! The flags that describe a job. Their values are texts here; the check reads them all, so that
+//! every mistake is shown at once.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+/// What `run` takes.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+
+    /// Write the record of the execution into this file, in one step, when it has ended
+    ///
+    /// The file is written too when the job could not be started; then it says why.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Record")]
+    pub(crate) result_file: Option<PathBuf>,
+}
+
+/// What `explain` takes.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// A job, as flags.
+#[derive(Debug, Args)]
+pub(crate) struct JobArgs {
+    /// The root file system: host, none, dir:PATH or tar:PATH [default: host]
+    ///
+    /// `host` is this machine's own /usr, /etc and tools, read-only and without its secrets; `none` is
+    /// empty; `dir:` and `tar:` are a directory or an archive (plain, gzip, zstd) of a whole system.
+    #[arg(long, value_name = "IMAGE", help_heading = "What the job sees")]
+    pub(crate) image: Option<String>,
+
+    /// Lay files over the image; may be given several times, later ones over earlier ones
+    ///
+    /// `dir:SRC[=DEST]` a directory, `file:SRC=DEST` one file, `glob:PATTERN[=DEST]` what a pattern
+    /// matches, `tar:SRC[=DEST]` an archive. DEST is a path in the sandbox, `/` if left out.
+    #[arg(
+        long = "layer",
+        value_name = "SPEC",
+        help_heading = "What the job sees"
+    )]
+    pub(crate) layers: Vec<String>,
+
+    /// The directory that the job works in [default: the one you stand in]
+    ///
+    /// It has the same path in the sandbox. The job writes a private copy-on-write layer over it.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(help_heading = "What the job sees")]
+    pub(crate) workspace: Option<String>,
+
+    /// Give the job no such directory
+    #[arg(long, help_heading = "What the job sees")]
+    pub(crate) no_workspace: bool,
+
+    /// Let the job write the real directory
+    #[arg(long, help_heading = "What the job sees")]
+    pub(crate) write: bool,
+
+    /// Where the program starts, relative to the workspace unless absolute [default: the workspace]
+    #[arg(long, value_name = "PATH", help_heading = "What the job sees")]
+    pub(crate) workdir: Option<String>,
+
+    /// Set a variable; may be given several times
+    #[arg(
+        long = "env",
+        value_name = "NAME=VALUE",
+        help_heading = "What the job sees"
+    )]
+    pub(crate) env: Vec<String>,
+
+    /// Pass a variable of your environment on; may be given several times
+    #[arg(
+        long = "pass-env",
+        value_name = "NAME",
+        help_heading = "What the job sees"
+    )]
+    pub(crate) pass_env: Vec<String>,
+
+    /// The network: none (a loopback of its own) or host [default: none]
+    #[arg(long, value_name = "NET", help_heading = "What the job sees")]
+    pub(crate) net: Option<String>,
+
+    /// Memory of all its processes together, such as 512MiB
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) memory: Option<String>,
+
+    /// CPU time per wall time, such as 1.5
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) cpus: Option<String>,
+
+    /// Processes and threads at one time [default: 4096]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) pids: Option<String>,
+
+    /// Bytes that it may write, such as 1GiB
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) disk: Option<String>,
+
+    /// Time from the program's start to its end, such as 30s or 1h30m
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    pub(crate) timeout: Option<String>,
+
+    /// Time between the polite signal and the kill [default: 10s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    pub(crate) grace: Option<String>,
+
+    /// Bytes of output that are kept, half from the beginning and half from the end [default: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) log_limit: Option<String>,
+
+    /// Who the program is in the sandbox, by number
+    #[arg(long, value_name = "UID[:GID]", help_heading = "How it runs")]
+    pub(crate) user: Option<String>,
+
+    /// Pass your standard input on; without it, the job's is empty
+    #[arg(long, help_heading = "How it runs")]
+    pub(crate) stdin: bool,
+
+    /// Give the job a terminal, and pass your keys on to it
+    #[arg(long, help_heading = "How it runs")]
+    pub(crate) tty: bool,
+
+    /// A name, for finding it again
+    #[arg(long, value_name = "NAME", help_heading = "Record")]
+    pub(crate) name: Option<String>,
+
+    /// A label, for finding it again; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", help_heading = "Record")]
+    pub(crate) labels: Vec<String>,
+
+    /// Read the job from a JSON file, or from standard input with `-`; flags go over what it says
+    ///
+    /// Relative paths in the file start from the directory that it is in. `tidemill schema job` prints
+    /// what may stand in it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "How it runs")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The program and its arguments; everything after the program belongs to it
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<String>,
+}

@@ -1,0 +1,138 @@
+//! `tidemill ps`.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+
+use rustix::termios::tcgetwinsize;
+use serde::Serialize;
+use tidemill_core::State;
+use tidemill_core::diagnostic::nearest;
+use tidemill_hub::{Hub, adapter};
+use tidemill_ledger::{ListFilter, Snapshot};
+
+use crate::args::{Format, PsArgs};
+use crate::failure::{Failure, FailureKind};
+use crate::output::Output;
+use crate::session::failed;
+use crate::text::table::table;
+
+/// The answer as JSON.
+#[derive(Debug, Serialize)]
+struct List<'a> {
+    version: u32,
+    executions: &'a [Snapshot],
+    /// True if there are more that match.
+    more: bool,
+}
+
+pub(crate) async fn ps(
+    hub: &Hub,
+    args: &PsArgs,
+    format: Format,
+    output: &mut Output,
+) -> Result<u8, Failure> {
+    let filter = filter_of(args)?;
+    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let (executions, more) = newest(hub, &filter, limit).await?;
+    match format {
+        Format::Json => output.json_document(&List {
+            version: 1,
+            executions: &executions,
+            more,
+        })?,
+        Format::Text => output.line(&table(&executions, adapter::now(), terminal_width()))?,
+    }
+    Ok(0)
+}
+
+/// The newest executions, page by page; and whether there are more.
+async fn newest(
+    hub: &Hub,
+    filter: &ListFilter,
+    limit: usize,
+) -> Result<(Vec<Snapshot>, bool), Failure> {
+    let mut executions = Vec::new();
+    let mut after = None;
+    loop {
+        let page = hub
+            .list(filter, limit - executions.len(), after)
+            .await
+            .map_err(failed)?;
+        executions.extend(page.executions);
+        after = page.next;
+        if after.is_none() || executions.len() >= limit {
+            return Ok((executions, after.is_some()));
+        }
+    }
+}
+
+/// Reads what the flags ask for. Separate from the flags themselves, so that a wrong state is
+/// answered with the nearest right one.
+fn filter_of(args: &PsArgs) -> Result<ListFilter, Failure> {
+    let mut states = Vec::new();
+    for name in &args.state {
+        let state = State::from_name(&name.replace(['-', ' '], "_").to_lowercase());
+        states.push(state.ok_or_else(|| unknown_state(name))?);
+    }
+    let mut labels = BTreeMap::new();
+    for label in &args.labels {
+        let (key, value) = label.split_once('=').ok_or_else(|| {
+            let message = format!("`{}` is not a label", label.escape_debug());
+            Failure::new(FailureKind::Usage, message).hint("write --label KEY=VALUE")
+        })?;
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(ListFilter {
+        states,
+        name: args.name.clone(),
+        labels,
+        ..ListFilter::default()
+    })
+}
+
+fn unknown_state(name: &str) -> Failure {
+    let names = State::ALL.map(State::as_str);
+    let message = format!("there is no state `{}`", name.escape_debug());
+    let failure = Failure::new(FailureKind::Usage, message);
+    match nearest(name, names) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint(format!("the states are {}", names.join(", "))),
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    tcgetwinsize(&stdout)
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|width| *width > 0)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn args(state: &[&str], labels: &[&str]) -> PsArgs {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        PsArgs {
+            state: owned(state),
+            name: None,
+            labels: owned(labels),
+            limit: 20,
+        }
+    }
+
+    #[test]
+    fn filters_are_read_and_slips_are_answered() {
+        let filter = filter_of(&args(&["running", "timed-out"], &["a=b=c"])).unwrap();
+        assert_eq!(filter.states, [State::Running, State::TimedOut]);
+        assert_eq!(filter.labels["a"], "b=c");
+        let failure = filter_of(&args(&["runing"], &[])).unwrap_err();
+        assert_eq!(failure.hints, ["did you mean `running`?"]);
+        assert!(filter_of(&args(&[], &["a"])).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! What went wrong in Tidemill itself, with the exit code and advice that belong to it.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::diagnostics::Placed;
+
+/// Something that ends a command without its answer.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// What we tried, on what.
+    pub(crate) message: String,
+    /// Why it did not work, the outermost cause first.
+    pub(crate) causes: Vec<String>,
+    /// Sentences that the user can act on.
+    pub(crate) hints: Vec<String>,
+    /// The mistakes in what was written, if that is why.
+    pub(crate) diagnostics: Vec<Placed>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            causes: Vec::new(),
+            hints: Vec::new(),
+            diagnostics: Vec::new(),
+        }
+    }
+
+    /// The same failure with an error and all its sources as causes.
+    #[must_use]
+    pub(crate) fn because(mut self, error: &dyn Error) -> Self {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let text = error.to_string();
+            // Some libraries repeat their source in their own text.
+            if self.causes.last().is_none_or(|last| !last.ends_with(&text)) {
+                self.causes.push(text);
+            }
+            next = error.source();
+        }
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// The one for an answer that nobody reads any more. It is silent.
+    pub(crate) fn reader_gone() -> Self {
+        Self::new(FailureKind::ReaderGone, "standard output was closed")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        for cause in &self.causes {
+            write!(f, ": {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What kind of failure it is. The kind decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FailureKind {
+    /// What was written is wrong: a flag, a job, an id that names nothing.
+    Usage,
+    /// The state directory cannot be used: read-only, full, from a newer version.
+    State,
+    /// Tidemill could not do it: the sandbox, a record, a file.
+    Unable,
+    /// Something that this machine cannot do, found by `doctor`.
+    Unsupported,
+    /// Nobody reads standard output any more.
+    ReaderGone,
+    /// A defect in Tidemill.
+    Internal,
+}
+
+impl FailureKind {
+    /// The exit code, as the table in docs/reference/exit-codes.md has it.
+    pub(crate) const fn exit_code(self) -> u8 {
+        match self {
+            Self::Unsupported => 1,
+            Self::Usage => 2,
+            Self::State | Self::Unable | Self::Internal => 125,
+            // What a shell shows for a process that SIGPIPE ended.
+            Self::ReaderGone => 141,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to open `x`")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn the_chain_is_kept_and_nothing_said_twice() {
+        let error = Outer(std::io::Error::other("disk is full"));
+        let failure = Failure::new(FailureKind::State, "cannot write the record").because(&error);
+        assert_eq!(
+            failure.to_string(),
+            "cannot write the record: failed to open `x`: disk is full"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The hub core of this process, opened on the state directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_core::{ByteSize, ExecutionId};
+use tidemill_hub::{Hub, HubConfig, HubError, Remnants};
+use tidemill_ledger::ListFilter;
+use tidemill_ledger::retention::Retention;
+use tidemill_store::{OpenError, Resolve, StoreError, WriteError};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::args::GlobalArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::state_dir::state_dir;
+
+/// What is kept of executions that have ended.
+const RETENTION: Retention = Retention {
+    age: Some(Duration::from_hours(90 * 24)),
+    count: Some(10_000),
+    bytes: Some(ByteSize::gib(20)),
+};
+
+/// The word that means the newest execution.
+const LAST: &str = "last";
+
+/// The runtime that commands wait on. One thread: the work is done by the disk, the sandbox and the
+/// pools of the libraries.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::new(FailureKind::Unable, "cannot start the runtime").because(&error)
+        })
+}
+
+/// Opens the record of executions.
+pub(crate) async fn open(global: &GlobalArgs) -> Result<Hub, Failure> {
+    let state_dir = state_dir(global.state_dir.as_deref())?;
+    let config = HubConfig {
+        remnants: Arc::new(SandboxRemnants {
+            state_dir: state_dir.clone(),
+        }),
+        state_dir,
+        retention: RETENTION,
+    };
+    Hub::open(config).await.map_err(failed)
+}
+
+/// What sandboxes of dead processes left on this host.
+#[derive(Debug)]
+struct SandboxRemnants {
+    state_dir: PathBuf,
+}
+
+impl Remnants for SandboxRemnants {
+    fn remove(&self, sandbox: &str) {
+        remove_sandbox(&self.state_dir, sandbox);
+    }
+}
+
+fn remove_sandbox(_state_dir: &Path, _sandbox: &str) {}
+
+/// Finds the execution that the user means: a whole id, its beginning or end, or `last`.
+pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> {
+    if text == LAST {
+        let page = hub
+            .list(&ListFilter::default(), 1, None)
+            .await
+            .map_err(failed)?;
+        return page
+            .executions
+            .first()
+            .map(|newest| newest.id)
+            .ok_or_else(|| {
+                Failure::new(FailureKind::Usage, "there is no execution yet")
+                    .hint("run something: tidemill run -- true")
+            });
+    }
+    let shown = text.escape_debug();
+    match hub.resolve(text).await.map_err(failed)? {
+        Resolve::Found(id) => Ok(id),
+        Resolve::Unknown => Err(Failure::new(
+            FailureKind::Usage,
+            format!("there is no execution `{shown}`"),
+        )
+        .hint("`tidemill ps` lists them; the newest one is `last`")),
+        Resolve::Ambiguous(ids) => {
+            let message = format!("several executions are called `{shown}`");
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            Err(Failure::new(FailureKind::Usage, message).hint(format!(
+                "write more of it; among them are {}",
+                ids.join(", ")
+            )))
+        }
+    }
+}
+
+/// What a failure of the hub means to the user.
+pub(crate) fn failed(error: HubError) -> Failure {
+    match &error {
+        HubError::Unknown { id } => {
+            Failure::new(FailureKind::Usage, format!("there is no execution {id}"))
+                .hint("`tidemill ps` lists them; the newest one is `last`")
+        }
+        HubError::StateDir(cause) => state(&error).hint(cause.hint()),
+        HubError::Open(cause) => state(&error).hint(open_hint(cause)),
+        HubError::Store(cause)
+        | HubError::Write {
+            source: WriteError::Store(cause),
+            ..
+        } => state(&error).hint(store_hint(cause)),
+        HubError::Owner(_) | HubError::Logs(_) => {
+            state(&error).hint("the state directory must be writable and have space left")
+        }
+        HubError::Write {
+            source: WriteError::Refused(_),
+            ..
+        }
+        | HubError::Closed
+        | HubError::Panicked(_) => chain(FailureKind::Internal, &error),
+    }
+}
+
+fn state(error: &HubError) -> Failure {
+    chain(FailureKind::State, error)
+}
+
+/// The error itself is the message, and its sources are the causes.
+fn chain(kind: FailureKind, error: &HubError) -> Failure {
+    let failure = Failure::new(kind, error.to_string());
+    match std::error::Error::source(error) {
+        Some(source) => failure.because(source),
+        None => failure,
+    }
+}
+
+const fn open_hint(error: &OpenError) -> &'static str {
+    match error {
+        OpenError::NoDirectory { .. } | OpenError::ReadOnly { .. } => {
+            "name a directory that you may write with --state-dir or TIDEMILL_STATE"
+        }
+        OpenError::Full { .. } => "make room on that disk, or use another one with --state-dir",
+        OpenError::Newer { .. } => {
+            "use the newer tidemill, or another state directory with --state-dir"
+        }
+        OpenError::Foreign { .. } | OpenError::NotADatabase { .. } => {
+            "name another directory with --state-dir"
+        }
+        OpenError::Damaged { .. } => {
+            "move the state directory away and start with a new one; the old one is left as it is"
+        }
+        OpenError::Locked { .. } => "try again; if it lasts, look for a stopped tidemill process",
+        OpenError::Database { .. } => "look at the cause above",
+    }
+}
+
+const fn store_hint(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Full => "make room on that disk, or use another one with --state-dir",
+        StoreError::ReadOnly => "make the state directory writable, or use another --state-dir",
+        StoreError::Locked { .. } => "try again; if it lasts, look for a stopped tidemill process",
+        StoreError::Damaged { .. } => {
+            "move the state directory away and start with a new one; the old one is left as it is"
+        }
+        StoreError::Panicked | StoreError::Closed => "this is a defect in tidemill: report it",
+        StoreError::Database { .. } => "look at the cause above",
+    }
+}
