@@ -2,6 +2,7 @@
 
 mod totals;
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -94,7 +95,7 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
 struct Checker {
     root: PathBuf,
     skips: PathBuf,
-    totals: std::cell::RefCell<Totals>,
+    totals: Cell<Totals>,
 }
 
 impl Checker {
@@ -107,7 +108,7 @@ impl Checker {
         Ok(Self {
             root: root.to_path_buf(),
             skips,
-            totals: std::cell::RefCell::new(Totals::default()),
+            totals: Cell::new(Totals::default()),
         })
     }
 
@@ -178,9 +179,7 @@ impl Checker {
             let stdout = tee(stdout, std::io::stdout());
             (stdout, stderr.join().expect("copying lines does not panic"))
         });
-        let mut totals = from_stdout?;
-        totals.add(from_stderr?);
-        *self.totals.borrow_mut() = totals;
+        self.totals.set(from_stdout?.merge(from_stderr?));
         let status = child.wait().context("failed to wait for the tests")?;
         Ok(Outcome::of(status.success()))
     }
@@ -211,7 +210,7 @@ impl Checker {
             println!("{name:<9} {:>7.1} s  {how}", took.as_secs_f64());
         }
         if ended.iter().any(|(name, ..)| *name == "tests") {
-            println!("{}", self.totals.borrow());
+            println!("{}", self.totals.get());
             let skips = fs::read_to_string(&self.skips)
                 .with_context(|| format!("failed to read {}", self.skips.display()))?;
             print!("{}", totals::skips(&skips));

@@ -9,13 +9,26 @@ pub(super) struct Totals {
     passed: u64,
     failed: u64,
     left_out: u64,
+    /// From nextest's summary, which has the last word: what it shows of failed tests has lines of
+    /// libtest in it.
+    is_summary: bool,
 }
 
 impl Totals {
-    pub(super) const fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.left_out += other.left_out;
+    /// The totals of what two streams of one run said.
+    pub(super) const fn merge(self, other: Self) -> Self {
+        if self.is_summary {
+            return self;
+        }
+        if other.is_summary {
+            return other;
+        }
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            left_out: self.left_out + other.left_out,
+            is_summary: false,
+        }
     }
 
     /// Counts a line if it is a summary:
@@ -24,11 +37,17 @@ impl Totals {
     pub(super) fn read_line(&mut self, line: &str) {
         let plain = without_colours(line);
         let line = plain.trim();
-        let counts = if let Some(counts) = line.strip_prefix("test result: ") {
+        let counts = if !self.is_summary
+            && let Some(counts) = line.strip_prefix("test result: ")
+        {
             counts
         } else if line.starts_with("Summary [")
             && let Some((_, counts)) = line.split_once(" run: ")
         {
+            *self = Self {
+                is_summary: true,
+                ..Self::default()
+            };
             counts
         } else {
             return;
@@ -57,6 +76,7 @@ impl fmt::Display for Totals {
             passed,
             failed,
             left_out,
+            is_summary: _,
         } = self;
         write!(
             f,
@@ -127,6 +147,22 @@ mod tests {
             totals(&[&coloured.replace('9', "\u{1b}[1m9\u{1b}[0m")]),
             expected
         );
+    }
+
+    #[test]
+    fn what_nextest_shows_of_a_failed_test_is_not_counted() {
+        let lines = [
+            "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out",
+            "Summary [ 1.2s] 3 tests run: 2 passed, 1 failed, 0 skipped",
+        ];
+        let expected = "tests: 2 passed, 1 failed, 0 left out by the runner";
+        assert_eq!(totals(&lines), expected);
+        assert_eq!(totals(&[lines[1], lines[0]]), expected);
+        let [mut stdout, mut stderr] = [Totals::default(); 2];
+        stdout.read_line(lines[0]);
+        stderr.read_line(lines[1]);
+        assert_eq!(stdout.merge(stderr).to_string(), expected);
+        assert_eq!(stderr.merge(stdout).to_string(), expected);
     }
 
     #[test]
