@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use crate::tidy;
+use crate::{cargo, tidy};
 use totals::Totals;
 
 /// The file that tests append to when they cannot run on this machine, one line each: the test's
 /// name, a colon, and what is missing. Skips are counted and named, never silent.
 const SKIPS_VARIABLE: &str = "TIDEMILL_TEST_SKIPS";
+
+/// The binary that the black-box suite tries.
+const BINARY_VARIABLE: &str = "TIDEMILL_BIN";
 
 type Step = fn(&Checker) -> Result<Outcome>;
 
@@ -94,32 +98,26 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
 
 struct Checker {
     root: PathBuf,
-    skips: PathBuf,
+    target: PathBuf,
     totals: Cell<Totals>,
 }
 
 impl Checker {
     fn new(root: &Path) -> Result<Self> {
-        let target = root.join("target");
-        fs::create_dir_all(&target).context("failed to make the folder target")?;
-        let skips = target.join("test-skips.txt");
-        // Left from an earlier run; tests append.
-        fs::write(&skips, "").with_context(|| format!("failed to empty {}", skips.display()))?;
+        let metadata = cargo::metadata(root)?;
+        let target = metadata
+            .get("target_directory")
+            .and_then(Value::as_str)
+            .context("cargo metadata does not say where it builds")?;
         Ok(Self {
             root: root.to_path_buf(),
-            skips,
+            target: PathBuf::from(target),
             totals: Cell::new(Totals::default()),
         })
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command
-            .args(arguments)
-            .current_dir(&self.root)
-            .env(SKIPS_VARIABLE, &self.skips);
-        command
+        cargo::command(&self.root, arguments)
     }
 
     fn cargo(&self, arguments: &[&str]) -> Result<Outcome> {
@@ -149,25 +147,33 @@ impl Checker {
     }
 
     /// The tests, with nextest if it is there. Both take the same packages, targets and features as
-    /// the other steps, so that nothing is built twice.
+    /// the build before them, so that nothing is built twice.
     fn tests(&self) -> Result<Outcome> {
-        let common = [
-            "--workspace",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--locked",
-            "--no-fail-fast",
-        ];
+        let targets = ["--workspace", "--lib", "--bins", "--tests", "--locked"];
+        // Test runners build a binary only for the tests of its own package.
+        let build: Vec<_> = ["build"].into_iter().chain(targets).collect();
+        if self.cargo(&build)? == Outcome::Failed {
+            return Ok(Outcome::Failed);
+        }
         let runner: &[&str] = if self.has("nextest") {
             &["nextest", "run"]
         } else {
             println!("cargo-nextest is not installed: cargo test runs the tests");
             &["test"]
         };
-        let arguments: Vec<_> = runner.iter().chain(&common).copied().collect();
+        let arguments: Vec<_> = runner
+            .iter()
+            .copied()
+            .chain(targets)
+            .chain(["--no-fail-fast"])
+            .collect();
+        // Tests append to it.
+        let skips = self.skips();
+        fs::write(&skips, "").with_context(|| format!("failed to empty {}", skips.display()))?;
         let mut child = self
             .command(&arguments)
+            .env(SKIPS_VARIABLE, skips)
+            .env(BINARY_VARIABLE, self.target.join("debug/tidemill"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -182,6 +188,10 @@ impl Checker {
         self.totals.set(from_stdout?.merge(from_stderr?));
         let status = child.wait().context("failed to wait for the tests")?;
         Ok(Outcome::of(status.success()))
+    }
+
+    fn skips(&self) -> PathBuf {
+        self.target.join("test-skips.txt")
     }
 
     fn docs(&self) -> Result<Outcome> {
@@ -211,8 +221,8 @@ impl Checker {
         }
         if ended.iter().any(|(name, ..)| *name == "tests") {
             println!("{}", self.totals.get());
-            let skips = fs::read_to_string(&self.skips)
-                .with_context(|| format!("failed to read {}", self.skips.display()))?;
+            // Missing if the tests could not be built.
+            let skips = fs::read_to_string(self.skips()).unwrap_or_default();
             print!("{}", totals::skips(&skips));
         }
         Ok(!ended

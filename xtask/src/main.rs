@@ -9,6 +9,7 @@
     reason = "a developer's tool talks to its terminal"
 )]
 
+mod cargo;
 mod check;
 mod file_tree;
 mod rust_source;

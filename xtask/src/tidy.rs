@@ -13,6 +13,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::cargo;
 use crate::file_tree::FileTree;
 
 /// A broken rule.
@@ -52,7 +53,7 @@ impl fmt::Display for Problem {
 /// Checks the workspace and prints what is wrong. True if nothing is.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let tree = FileTree::read(root)?;
-    let mut problems = arrows::check(&arrows::packages(root)?);
+    let mut problems = arrows::check(&arrows::packages(&cargo::metadata(root)?)?);
     for check in [
         homes::check,
         links::check,
