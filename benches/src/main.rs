@@ -1,0 +1,39 @@
+//! Measures Tidemill side by side with its peers, in one run, and prints ratios.
+//!
+//! `cargo run --release -p tidemill-benches -- start [ROUNDS]`: what it costs to start a job. Every
+//! subject runs once per round, in turn, so that whatever else the machine does hits all alike.
+
+mod figures;
+mod peers;
+mod start;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let scenario = args.next().unwrap_or_default();
+    if scenario == tidemill_sandbox::LAUNCHER_ARG {
+        return tidemill_sandbox::launcher_main();
+    }
+    let rounds = args.next().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let result = match scenario.as_str() {
+        "start" => start::run(rounds),
+        _ => Err(anyhow::anyhow!("usage: tidemill-benches start [ROUNDS]")),
+    };
+    match result {
+        Ok(table) => {
+            #[expect(clippy::print_stdout, reason = "the table is what this program is for")]
+            {
+                print!("{table}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "a program tells people on stderr")]
+            {
+                eprintln!("tidemill-benches: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
