@@ -27,7 +27,14 @@ const ARROWS: &[(&str, &[&str])] = &[
             "core", "ledger", "store", "blob", "log", "image", "sandbox", "hub", "runner",
         ],
     ),
-    // The black-box suite knows only the binary.
+    // A scenario may measure any part by itself; the black-box suite knows only the binary.
+    (
+        "benches",
+        &[
+            "core", "ledger", "dispatch", "store", "blob", "log", "image", "sandbox", "hub",
+            "runner",
+        ],
+    ),
     ("tests", &[]),
 ];
 
@@ -55,7 +62,7 @@ const LIBRARY_HOMES: &[(&str, &[&str])] = &[
     ("nix", &["sandbox"]),
     ("seccompiler", &["sandbox"]),
     ("sqlx", &["store"]),
-    ("anyhow", &["xtask"]),
+    ("anyhow", &["xtask", "benches", "tests"]),
 ];
 
 const PREFIX: &str = "tidemill-";

@@ -13,7 +13,18 @@ const FUNCTION_CODE_LINES_MAX: usize = 80;
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Functions that may be longer.
-const LONG_FUNCTIONS: &[LongFunction] = &[];
+const LONG_FUNCTIONS: &[LongFunction] = &[
+    LongFunction {
+        path: "crates/cli/src/text/event.rs",
+        name: "describe",
+        _why: "one arm for each kind of event, each a sentence; parts would hide which is missing",
+    },
+    LongFunction {
+        path: "crates/cli/src/text/record.rs",
+        name: "page",
+        _why: "one line for each field of the page, in the order in which they are shown",
+    },
+];
 
 /// A function that may be longer, and why.
 struct LongFunction {
