@@ -201,38 +201,39 @@ impl Server {
         stdio: Stdio,
         control: &OwnedFd,
     ) -> Result<Running, StartError> {
-        let mut body = fs::File::from(body);
-        let mut text = Vec::new();
-        io::Seek::rewind(&mut body)
-            .and_then(|()| io::Read::read_to_end(&mut body, &mut text))
-            .step(|| "read the request".to_owned())?;
-        let mut request: SandboxRequest = serde_json::from_slice(&text)
-            .map_err(io::Error::other)
-            .step(|| "understand the request".to_owned())?;
-        let missing = self.bound(&mut request.limits)?;
+        let request = read_request(body)?;
+        let name = request.name.clone();
+        let result = self.launch(request, stdio, control);
+        if result.is_err() {
+            sweep::remove_scratch(&self.settings.state_dir, &name);
+        }
+        result
+    }
+
+    fn launch(
+        &mut self,
+        mut request: SandboxRequest,
+        stdio: Stdio,
+        control: &OwnedFd,
+    ) -> Result<Running, StartError> {
+        let mut missing = self.bound(&mut request.limits)?;
+        let (name, limits) = (request.name.clone(), request.limits);
         let user = request.root.account.user;
         let builder = self.identity.builder(user);
         if let Some(scratch) = &request.scratch {
             self.give(scratch, user, builder)?;
         }
         let prepared = Prepared::open(&request.root, request.scratch.as_deref(), &mut self.maps)?;
-        let cgroup = JobCgroup::create(&self.places, &request.name, &request.limits).map_err(
-            |(path, error)| {
-                StartError::setup(format!("make the cgroup {}", path.display()), &error)
-            },
-        )?;
-        sweep::note_cgroups(&self.settings.state_dir, &request.name, &cgroup.paths())
-            .step(|| "note the cgroups for a later sweep".to_owned())?;
-        let mut missing = missing;
         missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
             wall: "owners".to_owned(),
             why: note.clone(),
         }));
+        let cgroup = self.make_cgroup(&name, &limits)?;
         let (channel, inner) = socket::pair().step(|| "make a socket pair".to_owned())?;
         let (ready_reader, ready_writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
                 .step(|| "make a pipe".to_owned())?;
-        let limits = request.limits;
+        let namespaces = namespaces(request.network);
         let birth = Birth {
             sizes: sizes(&limits),
             cpus: self.choose_cpus(&limits),
@@ -245,18 +246,6 @@ impl Server {
             ready: ready_reader,
             channel: inner,
         };
-        let name = birth.request.name.clone();
-        let namespaces = libc::CLONE_NEWUSER
-            | libc::CLONE_NEWNS
-            | libc::CLONE_NEWPID
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUTS
-            | libc::CLONE_NEWCGROUP
-            | if birth.request.network == Network::None {
-                libc::CLONE_NEWNET
-            } else {
-                0
-            };
         let pid = match process::clone_process(namespaces)
             .step(|| "make the namespaces of the sandbox".to_owned())?
         {
@@ -287,6 +276,16 @@ impl Server {
             return Err(error.into());
         }
         Ok(running)
+    }
+
+    /// Makes the job's groups, and a note of them for a sweep in case this process is killed.
+    fn make_cgroup(&self, name: &str, limits: &Limits) -> Result<JobCgroup, StartError> {
+        let cgroup = JobCgroup::create(&self.places, name, limits).map_err(|(path, error)| {
+            StartError::setup(format!("make the cgroup {}", path.display()), &error)
+        })?;
+        sweep::note_cgroups(&self.settings.state_dir, name, &cgroup.paths())
+            .step(|| "note the cgroups for a later sweep".to_owned())?;
+        Ok(cgroup)
     }
 
     /// In a new process 1: lets go of what belongs to the launcher and to other sandboxes.
@@ -443,6 +442,31 @@ impl Server {
         if let Some(control) = control {
             tell(control.as_fd(), &notice);
         }
+    }
+}
+
+fn read_request(body: OwnedFd) -> Result<SandboxRequest, StepError> {
+    let mut body = fs::File::from(body);
+    let mut text = Vec::new();
+    io::Seek::rewind(&mut body)
+        .and_then(|()| io::Read::read_to_end(&mut body, &mut text))
+        .step(|| "read the request".to_owned())?;
+    serde_json::from_slice(&text)
+        .map_err(io::Error::other)
+        .step(|| "understand the request".to_owned())
+}
+
+/// Every namespace that there is for a job; the network's only where the job has one of its own.
+fn namespaces(network: Network) -> i32 {
+    let always = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP;
+    match network {
+        Network::None => always | libc::CLONE_NEWNET,
+        Network::Host => always,
     }
 }
 
