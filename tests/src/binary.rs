@@ -1,0 +1,142 @@
+//! The binary that is tried: built once, and copied to where every user can read it.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
+
+/// The binary under test.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let _guard = lock("binary");
+        let built = match env::var_os("TIDEMILL_BIN").filter(|path| !path.is_empty()) {
+            Some(path) => PathBuf::from(path),
+            None => build_once(),
+        };
+        publish(&built)
+    })
+}
+
+/// The directory that everything of the suite lies in: readable for all users, owned by this one.
+pub(crate) fn base() -> &'static Path {
+    static BASE: OnceLock<PathBuf> = OnceLock::new();
+    BASE.get_or_init(|| {
+        let uid = rustix::process::geteuid().as_raw();
+        let base = env::temp_dir().join(format!("tidemill-suite-{uid}"));
+        match DirBuilder::new().mode(0o755).create(&base) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                panic!("cannot make {}: {error}", base.display())
+            }
+            _ => {}
+        }
+        let metadata = fs::symlink_metadata(&base).expect("the directory was just made");
+        assert!(
+            metadata.is_dir() && metadata.uid() == uid,
+            "{} is not a directory of this user",
+            base.display()
+        );
+        fs::set_permissions(&base, Permissions::from_mode(0o755)).expect("it is ours");
+        base
+    })
+}
+
+/// A lock that all test processes of this machine share, held until it is dropped.
+pub(crate) fn lock(name: &str) -> File {
+    let path = base().join(format!("{name}.lock"));
+    let file = File::create(&path)
+        .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+    flock(&file, FlockOperation::LockExclusive).expect("a lock of our own file can be waited for");
+    file
+}
+
+/// Builds it, unless another process of the same nextest run has done so.
+fn build_once() -> PathBuf {
+    let Ok(run) = env::var("NEXTEST_RUN_ID") else {
+        return build();
+    };
+    let stamp = base().join("built");
+    let noted = fs::read_to_string(&stamp).unwrap_or_default();
+    if let Some((noted_run, path)) = noted.split_once('\n')
+        && noted_run == run
+        && Path::new(path).exists()
+    {
+        return PathBuf::from(path);
+    }
+    let path = build();
+    fs::write(&stamp, format!("{run}\n{}", path.display())).expect("the directory is ours");
+    path
+}
+
+/// Builds it with the profile that this suite was built with.
+fn build() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the suite is a folder of the workspace");
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(workspace).args([
+        "build",
+        "--package",
+        "tidemill-cli",
+        "--bin",
+        "tidemill",
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let output = command.output().expect("cargo starts");
+    assert!(
+        output.status.success(),
+        "the binary cannot be built:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "tidemill")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .expect("cargo names the executable that it built")
+}
+
+/// Copies it to a directory that every user can read, once for each build.
+fn publish(built: &Path) -> PathBuf {
+    let metadata = fs::metadata(built)
+        .unwrap_or_else(|error| panic!("there is no binary {}: {error}", built.display()));
+    let mut hasher = DefaultHasher::new();
+    let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+    (built, stamp).hash(&mut hasher);
+    let directory = base().join(format!("bin-{:016x}", hasher.finish()));
+    let copy = directory.join("tidemill");
+    if copy.exists() {
+        return copy;
+    }
+    for old in fs::read_dir(base())
+        .expect("the directory is ours")
+        .flatten()
+    {
+        // Tests that run hold a hard link of their own.
+        if old.file_name().to_string_lossy().starts_with("bin-") {
+            fs::remove_dir_all(old.path()).ok();
+        }
+    }
+    let draft = base().join(format!("draft-{}", std::process::id()));
+    DirBuilder::new()
+        .mode(0o755)
+        .create(&draft)
+        .expect("the directory is ours");
+    fs::copy(built, draft.join("tidemill")).expect("the binary can be copied");
+    fs::set_permissions(draft.join("tidemill"), Permissions::from_mode(0o755))
+        .expect("the copy is ours");
+    fs::rename(&draft, &directory).expect("nobody else makes it while the lock is held");
+    copy
+}

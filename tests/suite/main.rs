@@ -1,0 +1,1 @@
+//! The trials. See the library of this package for how they are run.
