@@ -5,11 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidemill_core::{ExecutionId, Timestamp};
 use uuid::Uuid;
 
-/// The time now.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the hub's one reader of the clock"
-)]
+/// The time now: the hub's one look at the clock.
 pub fn now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -9,7 +9,6 @@ pub mod cancels;
 pub mod follow;
 pub mod hub;
 pub mod log_store;
-mod objects;
 pub mod owner;
 pub mod report;
 pub mod retention;

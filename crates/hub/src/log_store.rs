@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use tidemill_blob::{Blob, BlobError, Store as BlobStore};
 use tidemill_core::{Attempt, Digest, ExecutionId};
 use tidemill_log::{LogError, LogReader, Next, SealError, SealedLog, seal, spool};
 use tidemill_store::{LogObject, StoreError};
 
 use crate::hub::{Hub, HubError};
-use crate::objects::{ObjectError, Objects};
 use crate::owner::is_same_file;
 use crate::state_dir::StateDir;
 
@@ -26,7 +26,7 @@ pub enum LogViewError {
     Seal(#[source] SealError),
     /// The blob store does not keep or give the object.
     #[error("the sealed log cannot be kept or read")]
-    Object(#[source] ObjectError),
+    Object(#[source] BlobError),
     /// The spool cannot be locked or removed.
     #[error("failed to {action} `{}`", path.display())]
     Spool {
@@ -47,7 +47,7 @@ pub enum LogViewError {
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
     spools: PathBuf,
-    objects: Objects,
+    objects: BlobStore,
 }
 
 /// A spool that was written into the blob store and is still there.
@@ -60,7 +60,7 @@ impl LogStore {
     pub(crate) fn open(state_dir: &StateDir) -> Result<Self, LogViewError> {
         Ok(Self {
             spools: state_dir.logs(),
-            objects: Objects::open(&state_dir.blobs()).map_err(LogViewError::Object)?,
+            objects: BlobStore::open(state_dir.blobs()).map_err(LogViewError::Object)?,
         })
     }
 
@@ -72,7 +72,8 @@ impl LogStore {
 
     /// Removes an object that nobody has any more.
     pub(crate) fn remove_object(&self, object: &Digest) {
-        self.objects.remove(object);
+        // An object that stays takes space and does no harm.
+        self.objects.delete(object).ok();
     }
 
     fn dir(&self, id: ExecutionId) -> PathBuf {
@@ -114,11 +115,11 @@ impl LogStore {
     }
 
     fn pack_one(&self, attempt: Attempt, spool: &Path) -> Result<Option<LogObject>, LogViewError> {
-        let mut object = self.objects.begin().map_err(LogViewError::Object)?;
+        let mut object = self.objects.writer().map_err(LogViewError::Object)?;
         let Some(sealed) = seal(spool, &mut object).map_err(LogViewError::Seal)? else {
             return Ok(None);
         };
-        let (digest, object_bytes) = object.finish().map_err(LogViewError::Object)?;
+        let Blob { digest, size } = object.finish().map_err(LogViewError::Object)?;
         let SealedLog { totals, lines } = sealed;
         Ok(Some(LogObject {
             attempt,
@@ -129,15 +130,15 @@ impl LogStore {
             dropped_bytes: totals.dropped_bytes,
             lines,
             digest,
-            object_bytes,
+            object_bytes: size,
         }))
     }
 
     /// Opens a sealed log.
     fn open_object(&self, object: &LogObject) -> Result<(File, PathBuf), LogViewError> {
-        self.objects
-            .get(&object.digest)
-            .map_err(LogViewError::Object)
+        let file = self.objects.open_file(&object.digest);
+        let name = PathBuf::from(object.digest.to_string());
+        file.map(|file| (file, name)).map_err(LogViewError::Object)
     }
 
     /// The spool of one attempt.

@@ -89,7 +89,7 @@ impl Hub {
         let written = self
             .inner()
             .store
-            .transact(id, adapter::now(), |snapshot| lose_decision(snapshot))
+            .transact(id, adapter::now(), lose_decision)
             .await
             .map_err(|source| HubError::Write { id, source })?;
         if written.answer {

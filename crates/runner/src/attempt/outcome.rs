@@ -1,0 +1,271 @@
+//! What an end means: from how a sandbox ended to the events that are recorded. Pure.
+
+use tidemill_core::event::Outcome;
+use tidemill_core::{
+    ByteSize, Event, Grant, Limits, LogTotals, Millis, Reason, ReasonCode, signal_name,
+};
+use tidemill_dispatch::{Completion, Ending, JobEnd, TimerKind};
+use tidemill_sandbox::{Ended, Oom};
+
+use super::stop::StopNote;
+
+/// What came of a program that ran, and what there is to warn of.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) completion: Completion,
+    pub(crate) warnings: Vec<Reason>,
+}
+
+/// Judges how a program ended. A limit that was reached is the reason if the program ended badly,
+/// and a warning if it ended well; the log's limit is neither.
+pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals) -> Verdict {
+    let well = ended.exit_code == Some(0);
+    let mut reached: Vec<Reason> = [
+        ended.oom.as_ref().map(|oom| memory(oom, limits)),
+        ended.disk_full.then(|| disk(limits)),
+        (ended.pids_refused > 0).then(|| pids(ended.pids_refused, limits)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let reason = if well {
+        None
+    } else if reached.is_empty() {
+        Some(plain(ended))
+    } else {
+        Some(reached.remove(0))
+    };
+    let mut warnings = reached;
+    if ended.killed_processes > 0 {
+        warnings.push(left_overs(ended.killed_processes));
+    }
+    let outcome = Outcome {
+        exit_code: ended.exit_code,
+        signal: ended.signal,
+        core_dumped: ended.core_dumped,
+        killed_processes: ended.killed_processes,
+        usage: ended.usage,
+        log,
+        duration_ms: Millis(ended.usage.wall_ms),
+    };
+    Verdict {
+        completion: Completion { outcome, reason },
+        warnings,
+    }
+}
+
+fn plain(ended: &Ended) -> Reason {
+    match (ended.exit_code, ended.signal) {
+        (Some(code), _) => Reason::new(
+            ReasonCode::Exit,
+            format!("the program ended with exit code {code}"),
+        ),
+        (None, Some(signal)) => {
+            let core = if ended.core_dumped {
+                " and left a core dump"
+            } else {
+                ""
+            };
+            let name = signal_name(signal);
+            Reason::new(
+                ReasonCode::Signal,
+                format!("the program was ended by {name}{core}"),
+            )
+        }
+        (None, None) => Reason::new(ReasonCode::Internal, "how the program ended is not known"),
+    }
+}
+
+fn memory(oom: &Oom, limits: &Limits) -> Reason {
+    let limit = oom.limit.or(limits.memory);
+    let what = limit.map_or_else(
+        || "the memory limit was reached".to_owned(),
+        |limit| format!("the memory limit of {limit} was reached"),
+    );
+    let peak = oom
+        .peak
+        .map_or_else(String::new, |peak| format!(" (peak {peak})"));
+    let killed = match (&oom.victim, oom.kills) {
+        (Some(victim), 0 | 1) => format!("`{victim}` was killed"),
+        (Some(victim), kills) => format!("{kills} processes were killed, `{victim}` first"),
+        (None, 0 | 1) => "a process was killed".to_owned(),
+        (None, kills) => format!("{kills} processes were killed"),
+    };
+    let message = format!("{what}{peak} and {killed}");
+    Reason::new(ReasonCode::Memory, message).with_hint(raise("memory", limit.map(doubled)))
+}
+
+fn disk(limits: &Limits) -> Reason {
+    let message = limits.disk.map_or_else(
+        || "the private disk space was full".to_owned(),
+        |limit| format!("the disk limit of {limit} was reached"),
+    );
+    Reason::new(ReasonCode::Disk, message).with_hint(raise("disk", limits.disk.map(doubled)))
+}
+
+fn pids(refused: u64, limits: &Limits) -> Reason {
+    let times = if refused == 1 {
+        "once".to_owned()
+    } else {
+        format!("{refused} times")
+    };
+    Reason::new(
+        ReasonCode::Pids,
+        format!(
+            "the limit of {} processes was reached: a new one was refused {times}",
+            limits.pids
+        ),
+    )
+    .with_hint(raise("pids", Some(limits.pids.saturating_mul(2))))
+}
+
+fn raise(limit: &str, to: Option<impl std::fmt::Display>) -> String {
+    match to {
+        Some(to) => format!("if it needs more, raise the limit, for example with --{limit} {to}"),
+        None => format!("if it needs more, set the limit with --{limit}"),
+    }
+}
+
+/// Twice as much, written without a space so that it can be given as a flag.
+fn doubled(size: ByteSize) -> String {
+    ByteSize(size.0.saturating_mul(2))
+        .to_string()
+        .replace(' ', "")
+}
+
+fn left_overs(count: u64) -> Reason {
+    let message = if count == 1 {
+        "a process was still there when the main one had ended, and was killed".to_owned()
+    } else {
+        format!("{count} processes were still there when the main one had ended, and were killed")
+    };
+    Reason::new(ReasonCode::LeftOvers, message)
+        .with_hint("end what the job starts, or wait for it with --wait-children")
+}
+
+/// A warning about walls that this host cannot build; nothing if it has them all.
+pub(crate) fn missing_walls(walls: &[Grant]) -> Option<Reason> {
+    let texts: Vec<String> = walls
+        .iter()
+        .filter_map(|wall| match wall {
+            Grant::Missing { wall, why } => Some(format!("{wall} ({why})")),
+            _ => None,
+        })
+        .collect();
+    (!texts.is_empty()).then(|| {
+        let message = format!(
+            "the sandbox lacks what this host cannot do: {}",
+            texts.join(", ")
+        );
+        Reason::new(ReasonCode::Weakened, message)
+            .with_hint("`tidemill doctor` says what to change")
+    })
+}
+
+/// The last event of an attempt.
+pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Event {
+    match ending {
+        Ending::Completed(completion) => completed(completion),
+        Ending::TimedOut { timer, end } => Event::TimedOut {
+            reason: timed_out(timer, limits),
+            outcome: end.and_then(outcome_of),
+        },
+        Ending::ExecutionError(reason) | Ending::SystemError(reason) => Event::Failed {
+            reason,
+            outcome: None,
+        },
+        Ending::HandedBack => Event::Requeued {
+            reason: Reason::new(
+                ReasonCode::Shutdown,
+                "the runner was drained before it started",
+            ),
+        },
+        Ending::Cancelled(None) => Event::Cancelled {
+            reason: Some(cancelled("before it started")),
+            outcome: None,
+        },
+        Ending::Cancelled(Some(end)) => match (end, note.describe(limits.grace)) {
+            (JobEnd::Ran(completion), Some(how)) => Event::Cancelled {
+                reason: Some(cancelled(&with_code(&how, &completion.outcome))),
+                outcome: Some(completion.outcome),
+            },
+            // It had ended before anything was done to it: it is recorded as what it did.
+            (JobEnd::Ran(completion), None) => completed(completion),
+            (JobEnd::ExecutionError(reason) | JobEnd::SystemError(reason), how) => {
+                let how = how.unwrap_or_else(|| "before it started".to_owned());
+                Event::Cancelled {
+                    reason: Some(cancelled(&format!("{how} ({})", reason.message))),
+                    outcome: None,
+                }
+            }
+        },
+        Ending::Dropped(end) => Event::Failed {
+            reason: Reason::new(ReasonCode::Shutdown, "the runner was shut down"),
+            outcome: end.and_then(outcome_of),
+        },
+    }
+}
+
+fn completed(completion: Completion) -> Event {
+    let Completion { outcome, reason } = completion;
+    match reason {
+        None => Event::Completed { outcome },
+        Some(reason) => Event::Failed {
+            reason,
+            outcome: Some(outcome),
+        },
+    }
+}
+
+fn outcome_of(end: JobEnd) -> Option<Outcome> {
+    match end {
+        JobEnd::Ran(completion) => Some(completion.outcome),
+        JobEnd::ExecutionError(_) | JobEnd::SystemError(_) => None,
+    }
+}
+
+fn cancelled(how: &str) -> Reason {
+    Reason::new(ReasonCode::Cancelled, format!("cancelled: {how}"))
+}
+
+fn with_code(how: &str, outcome: &Outcome) -> String {
+    match (outcome.exit_code, outcome.signal) {
+        (Some(code), _) => format!("{how} (exit code {code})"),
+        (None, Some(signal)) => format!("{how} ({})", signal_name(signal)),
+        (None, None) => how.to_owned(),
+    }
+}
+
+fn timed_out(timer: TimerKind, limits: &Limits) -> Reason {
+    match timer {
+        TimerKind::Run => {
+            let limit = limits.timeout.unwrap_or_default();
+            let message = format!(
+                "the time limit of {} for running was reached, and it was killed",
+                time(limit)
+            );
+            Reason::new(ReasonCode::Time, message)
+                .with_hint("if it needs longer, raise the limit with --timeout")
+        }
+        TimerKind::Prepare => Reason::new(
+            ReasonCode::PrepareTime,
+            "the time limit for preparing was reached while its layers were built",
+        ),
+    }
+}
+
+/// A length of time for people: `250 ms`, `1.5 s`, `90 s`.
+pub(crate) fn time(time: Millis) -> String {
+    let (whole, rest) = (time.0 / 1000, time.0 % 1000);
+    match (whole, rest) {
+        (0, rest) => format!("{rest} ms"),
+        (whole, 0) => format!("{whole} s"),
+        (whole, rest) => {
+            let decimals = format!("{rest:03}");
+            format!("{whole}.{} s", decimals.trim_end_matches('0'))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
