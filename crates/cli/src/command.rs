@@ -2,7 +2,9 @@
 
 pub(crate) mod cancel;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod explain;
 pub(crate) mod logs;
 pub(crate) mod manual;
 pub(crate) mod ps;

@@ -32,6 +32,17 @@ pub(crate) enum Interrupt {
 }
 
 impl Interrupt {
+    /// What people call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Keyboard => "Ctrl-C",
+            Self::Terminate => "SIGTERM",
+            Self::HangUp => "SIGHUP",
+            Self::Quit => "SIGQUIT",
+            Self::ReaderGone => "closed output",
+        }
+    }
+
     /// 128 and the number of the signal, as a shell shows it.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {

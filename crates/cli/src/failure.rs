@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use serde::Serialize;
+use tidemill_core::ReasonCode;
 
 use crate::diagnostics::Placed;
 
@@ -69,6 +70,39 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A failure as JSON, for commands whose answer is JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct FailureReport<'a> {
+    version: u32,
+    error: FailureBody<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct FailureBody<'a> {
+    kind: FailureKind,
+    exit_code: u8,
+    message: &'a str,
+    causes: &'a [String],
+    hints: &'a [String],
+    diagnostics: &'a [Placed],
+}
+
+impl<'a> FailureReport<'a> {
+    pub(crate) fn new(failure: &'a Failure) -> Self {
+        Self {
+            version: 1,
+            error: FailureBody {
+                kind: failure.kind,
+                exit_code: failure.kind.exit_code(),
+                message: &failure.message,
+                causes: &failure.causes,
+                hints: &failure.hints,
+                diagnostics: &failure.diagnostics,
+            },
+        }
+    }
+}
+
 /// What kind of failure it is. The kind decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -88,6 +122,16 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
+    /// The reason that stands in a result without a record.
+    pub(crate) const fn reason_code(self) -> ReasonCode {
+        match self {
+            Self::Usage => ReasonCode::BadSpec,
+            Self::Unable | Self::Unsupported => ReasonCode::Sandbox,
+            Self::ReaderGone => ReasonCode::Cancelled,
+            Self::State | Self::Internal => ReasonCode::Internal,
+        }
+    }
+
     /// The exit code, as the table in docs/reference/exit-codes.md has it.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {

@@ -15,6 +15,8 @@ mod job;
 mod job_file;
 mod log_text;
 mod output;
+mod result_file;
+mod run;
 mod session;
 mod state_dir;
 #[cfg(test)]
@@ -25,68 +27,101 @@ mod ui;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tidemill_sandbox::LAUNCHER_ARG;
+use tracing_subscriber::EnvFilter;
 
-use crate::args::{Cli, Command, GlobalArgs};
-use crate::failure::Failure;
+use crate::args::{Cli, Command, EventsArgs, Format, GlobalArgs, IdArgs, LogsArgs, PsArgs};
+use crate::failure::{Failure, FailureReport};
 use crate::output::Output;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
+    // Before anything else: the launcher must be a process of one thread.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == LAUNCHER_ARG)
+    {
+        return tidemill_sandbox::launcher_main();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Whoever closed the pipe does not read the help, and there is nobody else to tell.
-            drop(error.print());
+            error.print().ok();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let mut ui = Ui::new();
-    match perform(cli, &mut ui) {
+    trace();
+    let ui = Ui::new();
+    let format = cli.global.format;
+    let is_run = matches!(cli.command, Command::Run(_));
+    match perform(cli, &ui) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             ui.failure(&failure);
+            if format == Format::Json && !is_run {
+                // It was told on standard error, whatever becomes of this line.
+                Output::stdout().json(&FailureReport::new(&failure)).ok();
+            }
             ExitCode::from(failure.kind.exit_code())
         }
     }
 }
 
-fn perform(cli: Cli, _ui: &mut Ui) -> Result<u8, Failure> {
+/// What Tidemill does, for whoever looks for a defect: silent unless `TIDEMILL_LOG` asks.
+fn trace() {
+    let Ok(filter) = EnvFilter::try_from_env("TIDEMILL_LOG") else {
+        return;
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+fn perform(cli: Cli, ui: &Ui) -> Result<u8, Failure> {
     let mut output = Output::stdout();
-    let format = cli.global.format;
-    match cli.command {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Run(args) => run::run(&args, &global, ui),
+        Command::Explain(args) => command::explain::explain(&args, &global, &mut output, ui),
+        Command::Doctor => command::doctor::doctor(global.format, &mut output),
         Command::Schema(args) => command::schema::schema(&args, &mut output),
         Command::Completions(args) => command::completions::completions(&args, &mut output),
         Command::Man(args) => command::manual::man(&args, &mut output),
-        Command::Version => command::version::version(format, &mut output),
-        Command::Explain(args) => {
-            let job = job::checked(&args.job)?;
-            output.json_document(&job.spec)?;
-            Ok(0)
-        }
-        recorded => session::runtime()?.block_on(on_record(recorded, &cli.global, &mut output)),
+        Command::Version => command::version::version(global.format, &mut output),
+        Command::Ps(args) => on_record(Query::Ps(args), &global, &mut output),
+        Command::Show(args) => on_record(Query::Show(args), &global, &mut output),
+        Command::Events(args) => on_record(Query::Events(args), &global, &mut output),
+        Command::Logs(args) => on_record(Query::Logs(args), &global, &mut output),
+        Command::Cancel(args) => on_record(Query::Cancel(args), &global, &mut output),
+        Command::Wait(args) => on_record(Query::Wait(args), &global, &mut output),
     }
 }
 
 /// The commands that read or change the record of executions.
-async fn on_record(
-    command: Command,
-    global: &GlobalArgs,
-    output: &mut Output,
-) -> Result<u8, Failure> {
+enum Query {
+    Ps(PsArgs),
+    Show(IdArgs),
+    Events(EventsArgs),
+    Logs(LogsArgs),
+    Cancel(IdArgs),
+    Wait(IdArgs),
+}
+
+fn on_record(query: Query, global: &GlobalArgs, output: &mut Output) -> Result<u8, Failure> {
     let format = global.format;
-    let hub = session::open(global).await?;
-    let result = match &command {
-        Command::Ps(args) => command::ps::ps(&hub, args, format, output).await,
-        Command::Show(args) => command::show::show(&hub, args, format, output).await,
-        Command::Events(args) => command::events::events(&hub, args, format, output).await,
-        Command::Logs(args) => command::logs::logs(&hub, args, format, output).await,
-        Command::Cancel(args) => command::cancel::cancel(&hub, args, format, output).await,
-        Command::Wait(args) => command::wait::wait(&hub, args, format, output).await,
-        _ => Err(Failure::new(
-            failure::FailureKind::Internal,
-            "this command is not built yet",
-        )),
-    };
-    hub.close().await;
-    result
+    session::runtime()?.block_on(async {
+        let hub = session::open(global).await?;
+        let result = match &query {
+            Query::Ps(args) => command::ps::ps(&hub, args, format, output).await,
+            Query::Show(args) => command::show::show(&hub, args, format, output).await,
+            Query::Events(args) => command::events::events(&hub, args, format, output).await,
+            Query::Logs(args) => command::logs::logs(&hub, args, format, output).await,
+            Query::Cancel(args) => command::cancel::cancel(&hub, args, format, output).await,
+            Query::Wait(args) => command::wait::wait(&hub, args, format, output).await,
+        };
+        hub.close().await;
+        result
+    })
 }

@@ -1,6 +1,6 @@
 //! The hub core of this process, opened on the state directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,11 +57,11 @@ struct SandboxRemnants {
 
 impl Remnants for SandboxRemnants {
     fn remove(&self, sandbox: &str) {
-        remove_sandbox(&self.state_dir, sandbox);
+        for note in tidemill_sandbox::sweep(&self.state_dir, sandbox) {
+            tracing::info!(sandbox, ?note, "left-overs swept");
+        }
     }
 }
-
-fn remove_sandbox(_state_dir: &Path, _sandbox: &str) {}
 
 /// Finds the execution that the user means: a whole id, its beginning or end, or `last`.
 pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> {

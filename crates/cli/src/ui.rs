@@ -2,6 +2,8 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,14 +15,23 @@ use crate::failure::{Failure, FailureKind};
 /// How often the status line moves.
 const TICK: Duration = Duration::from_millis(120);
 /// A preparation that is done by then shows nothing at all, so that quick jobs do not flicker.
-const QUIET_FOR: Duration = Duration::from_millis(250);
+pub(crate) const QUIET_FOR: Duration = Duration::from_millis(250);
 
 /// Standard error, as far as people read it.
-#[derive(Debug)]
+///
+/// Clones are the same screen: the thread that writes a job's output takes the status line away.
+#[derive(Debug, Clone)]
 pub(crate) struct Ui {
     is_terminal: bool,
     colours: bool,
-    status: Option<ProgressBar>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    status: Mutex<Option<ProgressBar>>,
+    /// True if a job left the cursor of the terminal behind an unfinished line.
+    mid_line: AtomicBool,
 }
 
 impl Ui {
@@ -30,17 +41,7 @@ impl Ui {
         Self {
             is_terminal,
             colours: is_terminal && colours_wanted(),
-            status: None,
-        }
-    }
-
-    /// One that a test can compare: no terminal, no colours.
-    #[cfg(test)]
-    pub(crate) const fn plain() -> Self {
-        Self {
-            is_terminal: false,
-            colours: false,
-            status: None,
+            shared: Arc::default(),
         }
     }
 
@@ -49,53 +50,78 @@ impl Ui {
         self.is_terminal
     }
 
-    /// Shows what is being done, on a terminal only. The line goes away with [`Ui::quiet`].
-    pub(crate) fn status(&mut self, text: &str) {
-        if !self.is_terminal {
+    /// Shows what is being done, on a terminal only, and not behind an unfinished line of the job.
+    /// The line goes away with [`Ui::quiet`].
+    pub(crate) fn status(&self, text: &str) {
+        if !self.is_terminal || self.shared.mid_line.load(Ordering::Relaxed) {
             return;
         }
-        let status = self.status.get_or_insert_with(|| {
+        let mut slot = self.slot();
+        let status = slot.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{spinner} {wide_msg}")
                 .expect("the template is a constant with known keys");
             bar.set_style(style);
+            bar.enable_steady_tick(TICK);
             bar
         });
         status.set_message(plain(text));
-        status.enable_steady_tick(TICK);
     }
 
     /// Takes the status line away, before anything else is written to the terminal.
-    pub(crate) fn quiet(&mut self) {
-        if let Some(status) = self.status.take() {
+    pub(crate) fn quiet(&self) {
+        if let Some(status) = self.slot().take() {
             status.finish_and_clear();
         }
     }
 
-    /// After this long without news the status line is worth showing.
-    pub(crate) const fn quiet_for() -> Duration {
-        QUIET_FOR
+    /// A job wrote to the terminal, and its last byte was a line end or not.
+    pub(crate) fn job_wrote(&self, line_ended: bool) {
+        self.shared.mid_line.store(!line_ended, Ordering::Relaxed);
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<ProgressBar>> {
+        // It is set in one step, so it is whole whoever panicked.
+        self.shared
+            .status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Clears the way for a line of our own.
+    fn own_line(&self) {
+        self.quiet();
+        if self.is_terminal && self.shared.mid_line.swap(false, Ordering::Relaxed) {
+            say("");
+        }
     }
 
     /// Says something, on a line of its own.
-    pub(crate) fn note(&mut self, text: &str) {
-        self.quiet();
+    pub(crate) fn note(&self, text: &str) {
+        self.own_line();
         say(&format!("tidemill: {text}"));
     }
 
+    /// Says several lines as they are.
+    pub(crate) fn raw_note(&self, text: &str) {
+        self.own_line();
+        say(text);
+    }
+
     /// Says how a job ended. `good` is green, anything else red.
-    pub(crate) fn closing(&mut self, good: bool, text: &str) {
-        self.quiet();
+    pub(crate) fn closing(&self, good: bool, text: &str) {
+        self.own_line();
         let line = format!("tidemill: {text}");
         say(&self.paint(if good { GREEN } else { RED }, &line));
     }
 
     /// Says what went wrong, and what to do next.
-    pub(crate) fn failure(&mut self, failure: &Failure) {
-        self.quiet();
+    pub(crate) fn failure(&self, failure: &Failure) {
         if failure.kind == FailureKind::ReaderGone {
+            self.quiet();
             return;
         }
+        self.own_line();
         if !failure.diagnostics.is_empty() {
             say(&render(&failure.diagnostics));
         }
@@ -121,12 +147,6 @@ impl Ui {
         } else {
             text.to_owned()
         }
-    }
-}
-
-impl Drop for Ui {
-    fn drop(&mut self) {
-        self.quiet();
     }
 }
 

@@ -1,0 +1,124 @@
+//! `tidemill explain`: what a job would see and be granted. Layers are unpacked, nothing is run.
+
+use serde::Serialize;
+use tidemill_core::{Grant, JobSpec, RootPlan};
+use tidemill_image::{PlanError, Planned, build_layer, layer_keys, plan};
+
+use crate::args::{ExplainArgs, Format, GlobalArgs};
+use crate::diagnostics::render;
+use crate::failure::{Failure, FailureKind};
+use crate::job;
+use crate::output::Output;
+use crate::run::{host_view, tree_store};
+use crate::state_dir::state_dir;
+use crate::text::{command_line, grant};
+use crate::ui::{Ui, plain};
+
+/// Characters of a command that are shown.
+const COMMAND_CHARS_MAX: usize = 2000;
+
+/// The answer as JSON.
+#[derive(Debug, Serialize)]
+struct Explanation<'a> {
+    version: u32,
+    spec: &'a JobSpec,
+    workdir: &'a str,
+    /// The names of all variables. Values are left out: they may be secret.
+    variables: Vec<&'a str>,
+    grants: &'a [Grant],
+    root: &'a RootPlan,
+}
+
+pub(crate) fn explain(
+    args: &ExplainArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+    ui: &Ui,
+) -> Result<u8, Failure> {
+    let job = job::checked(&args.job)?;
+    if !job.warnings.is_empty() {
+        ui.raw_note(&render(&job.warnings));
+    }
+    if let Some(note) = &job.workspace_note {
+        ui.note(note);
+    }
+    let state_dir = state_dir(global.state_dir.as_deref())?;
+    let host = host_view(&state_dir)?;
+    let trees = tree_store(&state_dir.join("trees"))?;
+    let keys = layer_keys(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
+    for key in &keys {
+        build_layer(key, &trees).map_err(|error| {
+            Failure::new(FailureKind::Unable, "a layer cannot be unpacked")
+                .because(&error)
+                .hint(error.hint())
+        })?;
+    }
+    let planned = plan(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
+    match global.format {
+        Format::Json => output.json_document(&Explanation {
+            version: 1,
+            spec: &job.spec,
+            workdir: &planned.workdir,
+            variables: planned.env.iter().map(|(name, _)| name.as_str()).collect(),
+            grants: &planned.grants,
+            root: &planned.root,
+        })?,
+        Format::Text => output.line(&page(&job.spec, &planned))?,
+    }
+    Ok(0)
+}
+
+fn not_planned(error: &PlanError) -> Failure {
+    Failure::new(FailureKind::Unable, "the job cannot be prepared")
+        .because(error)
+        .hint(error.hint())
+}
+
+fn page(spec: &JobSpec, planned: &Planned) -> String {
+    let field = |name: &str, value: &str| format!("{name:<10}  {value}");
+    let account = &planned.root.account;
+    let limits = &spec.limits;
+    let or_default = |value: Option<String>| value.unwrap_or_else(|| "the default".to_owned());
+    let mut lines = vec![
+        field("command", &command_line(&spec.command(), COMMAND_CHARS_MAX)),
+        field("starts in", &plain(&planned.workdir)),
+        field(
+            "user",
+            &format!(
+                "{} ({}:{}), home {}",
+                plain(&account.name),
+                account.user.uid,
+                account.user.gid,
+                plain(&account.home)
+            ),
+        ),
+        field(
+            "limits",
+            &format!(
+                "memory {}, cpus {}, processes {}, disk {}, time {}, log {}",
+                or_default(limits.memory.map(|size| size.to_string())),
+                or_default(limits.cpus.map(|cpus| cpus.to_string())),
+                limits.pids,
+                or_default(limits.disk.map(|size| size.to_string())),
+                limits.timeout.map_or_else(
+                    || "without limit".to_owned(),
+                    |time| crate::ui::time(time.as_duration())
+                ),
+                limits.log,
+            ),
+        ),
+    ];
+    let names: Vec<String> = planned.env.iter().map(|(name, _)| plain(name)).collect();
+    lines.push(field("variables", &names.join(" ")));
+    lines.push(String::new());
+    lines.push("what it is granted of this machine:".to_owned());
+    lines.extend(
+        grant::lines(&planned.grants)
+            .into_iter()
+            .map(|line| format!("  {line}")),
+    );
+    if planned.grants.is_empty() {
+        lines.push("  nothing".to_owned());
+    }
+    lines.join("\n")
+}

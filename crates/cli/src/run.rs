@@ -1,0 +1,222 @@
+//! `tidemill run`: hub core, runner and sandbox in this process, and one job in them.
+//!
+//! ```text
+//! flags ─► checked spec ─► hub.create ─► runner.enqueue ─► (output, signals, status) ─► record ─► exit code
+//! ```
+//!
+//! Start reading at [`run`], then [`watch`].
+
+mod descriptor;
+mod event_lines;
+mod local_hub;
+mod place;
+mod screen;
+mod secret;
+mod signals;
+mod stdin;
+mod terminal;
+mod watch;
+
+use std::sync::Arc;
+
+use tidemill_core::{Attempt, ExecutionId, JobSpec};
+use tidemill_hub::{Hub, NewJob};
+use tidemill_ledger::Snapshot;
+use tidemill_runner::{Job, JobHandle, LiveSink, LocalRunner};
+
+pub(crate) use self::place::{host_view, tree_store};
+
+use self::event_lines::EventLines;
+use self::screen::{Screen, Viewer};
+use self::signals::Signals;
+use self::terminal::Terminal;
+use self::watch::{Watch, Watched, Watchers};
+use crate::args::{Format, GlobalArgs, RunArgs};
+use crate::command::cancel::caller;
+use crate::diagnostics::render;
+use crate::exit_code::{self, Interrupt};
+use crate::failure::{Failure, FailureKind};
+use crate::job::{self, CheckedJob};
+use crate::output::Output;
+use crate::result_file::{NotRecorded, ResultFile};
+use crate::session;
+use crate::text::record;
+use crate::ui::Ui;
+
+/// Runs a job to its end.
+pub(crate) fn run(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<u8, Failure> {
+    let result_file = args
+        .result_file
+        .as_deref()
+        .map(ResultFile::new)
+        .transpose()?;
+    let ended = checked(args, global, ui)
+        .and_then(|job| session::runtime()?.block_on(perform(job, global, ui)));
+    match ended {
+        Ok(run) => {
+            if let Some(file) = &result_file {
+                file.write_record(&run.snapshot)?;
+            }
+            Ok(exit_code::of_execution(&run.snapshot, run.interrupt))
+        }
+        Err(failure) => {
+            if let Some(file) = &result_file
+                && let Err(second) = file.write_failure(&failure)
+            {
+                ui.failure(&second);
+            }
+            if global.format == Format::Json && failure.kind != FailureKind::ReaderGone {
+                // The failure itself is told on standard error, whatever becomes of this line.
+                Output::stdout().json(&NotRecorded::new(&failure)).ok();
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// A run that came to its end.
+#[derive(Debug)]
+struct Run {
+    snapshot: Snapshot,
+    interrupt: Option<Interrupt>,
+}
+
+fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<JobSpec, Failure> {
+    let CheckedJob {
+        spec,
+        warnings,
+        workspace_note,
+    } = job::checked(&args.job)?;
+    if spec.tty && global.format == Format::Json {
+        let message = "a job with a terminal writes to yours, and so do the events as JSON";
+        return Err(Failure::new(FailureKind::Usage, message)
+            .hint("leave out --tty or --format json; --result-file has the record as JSON"));
+    }
+    if !warnings.is_empty() {
+        ui.raw_note(&render(&warnings));
+    }
+    if let Some(note) = workspace_note {
+        ui.note(&note);
+    }
+    Ok(spec)
+}
+
+async fn perform(spec: JobSpec, global: &GlobalArgs, ui: &Ui) -> Result<Run, Failure> {
+    let signals = Signals::listen()?;
+    let place = place::open(global).await?;
+    let hub = place.hub.clone();
+    let run = follow(spec, global.format, place, signals, ui).await;
+    if run.is_ok()
+        && let Err(error) = hub.retain_if_due().await
+    {
+        tracing::warn!(%error, "old executions were not forgotten");
+    }
+    hub.close().await;
+    run
+}
+
+/// Records the job, starts it and stays with it until it has ended.
+async fn follow(
+    spec: JobSpec,
+    format: Format,
+    place: place::Place,
+    signals: Signals,
+    ui: &Ui,
+) -> Result<Run, Failure> {
+    let place::Place { hub, runner } = place;
+    let spec = Arc::new(spec);
+    let viewer = Arc::new(Viewer::default());
+    let terminal = spec.tty.then(Terminal::new);
+    let stdin = if spec.stdin == tidemill_core::job::Stdin::Inherit && !spec.tty {
+        Some(stdin::pass_on()?)
+    } else {
+        None
+    };
+    let live: Option<Box<dyn LiveSink>> = match format {
+        Format::Text => Some(Box::new(Screen::new(
+            Arc::clone(&viewer),
+            terminal.clone(),
+            ui.clone(),
+        ))),
+        Format::Json => None,
+    };
+    let id = record(&hub, &spec).await?;
+    let lines = match format {
+        Format::Text => None,
+        Format::Json => Some(EventLines::start(hub.follow(id, 0), Arc::clone(&viewer))?),
+    };
+    let job = Job {
+        execution: id,
+        attempt: Attempt(1),
+        spec: Arc::clone(&spec),
+        live,
+        stdin,
+    };
+    let handle: JobHandle = runner.enqueue(job).await.map_err(|error| {
+        Failure::new(FailureKind::Internal, "the job was not taken").because(&error)
+    })?;
+    let watchers = Watchers {
+        signals,
+        viewer,
+        terminal,
+        ui,
+    };
+    let watch = Watch::new(&hub, &runner, id, &spec, watchers);
+    let Watched {
+        snapshot,
+        interrupt,
+        mut signals,
+    } = watch.to_end(handle).await?;
+    if let Some(lines) = lines {
+        tokio::select! {
+            () = lines.finish(&snapshot) => {}
+            // Whoever reads them stands still, and the caller does not want to wait for it.
+            _ = signals.next() => {}
+        }
+    }
+    close(&snapshot, interrupt, ui);
+    runner.drain().await;
+    Ok(Run {
+        snapshot,
+        interrupt,
+    })
+}
+
+async fn record(hub: &Hub, spec: &JobSpec) -> Result<ExecutionId, Failure> {
+    let job = NewJob {
+        sensitive: secret::values(spec),
+        submitter: Some(caller()),
+        ..NewJob::new(spec.clone())
+    };
+    hub.create(job).await.map_err(session::failed)
+}
+
+/// Says how it ended: always to a person, else only what the exit code does not say.
+fn close(snapshot: &Snapshot, interrupt: Option<Interrupt>, ui: &Ui) {
+    if interrupt == Some(Interrupt::ReaderGone) {
+        return;
+    }
+    for warning in &snapshot.warnings {
+        ui.note(&format!("warning: {}", crate::ui::plain(&warning.message)));
+    }
+    let reason = snapshot.reason.as_ref();
+    let says_more = reason.is_some_and(|reason| !record::tells_nothing_more(reason.code));
+    if ui.is_terminal() || says_more {
+        ui.closing(
+            snapshot.state == tidemill_core::State::Succeeded,
+            &record::closing(snapshot),
+        );
+        if let Some(hint) = reason.and_then(|reason| reason.hint.as_deref()) {
+            ui.note(&format!("hint: {}", crate::ui::plain(hint)));
+        }
+    }
+}
+
+/// Ends the job for good, if the runner is still there to do it.
+async fn kill(runner: &LocalRunner, id: ExecutionId) {
+    // A runner that is gone has killed it already.
+    runner
+        .cancel(id, tidemill_runner::CancelMode::Now)
+        .await
+        .ok();
+}

@@ -1,0 +1,120 @@
+//! Everything that a local run needs, started side by side: the record, the launcher of sandboxes,
+//! the view of this machine, the runner.
+
+use std::env;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_core::RunnerId;
+use tidemill_hub::Hub;
+use tidemill_image::{HostView, TreeStore};
+use tidemill_runner::{Capacity, LocalImages, LocalRunner, RunnerConfig};
+use tidemill_sandbox::{Launcher, LauncherConfig, LauncherError};
+
+use super::local_hub::LocalHub;
+use crate::args::GlobalArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::session;
+use crate::state_dir::state_dir;
+
+/// How long the layers of a job may take to be unpacked.
+const PREPARE_TIMEOUT: Duration = Duration::from_hours(1);
+/// A local run has one job.
+const SLOTS: NonZeroU32 = NonZeroU32::MIN;
+
+/// Where a job is recorded and run.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) hub: Hub,
+    pub(crate) runner: LocalRunner,
+}
+
+/// Opens it.
+pub(crate) async fn open(global: &GlobalArgs) -> Result<Place, Failure> {
+    let state_dir = state_dir(global.state_dir.as_deref())?;
+    // The launcher needs a few milliseconds, and so does the database.
+    let launching = {
+        let state_dir = state_dir.clone();
+        tokio::task::spawn_blocking(move || launch(state_dir))
+    };
+    let opened = session::open(global).await;
+    let launched = launching.await.map_err(|error| {
+        Failure::new(FailureKind::Internal, "the start of the launcher panicked").because(&error)
+    })?;
+    let hub = opened?;
+    let runner = match launched.and_then(|launcher| runner(&hub, launcher, &state_dir)) {
+        Ok(runner) => runner,
+        Err(failure) => {
+            hub.close().await;
+            return Err(failure);
+        }
+    };
+    Ok(Place { hub, runner })
+}
+
+fn runner(hub: &Hub, launcher: Launcher, state_dir: &Path) -> Result<LocalRunner, Failure> {
+    let host = host_view(state_dir)?;
+    let trees = tree_store(&hub.state_dir().trees())?;
+    Ok(LocalRunner::start(RunnerConfig {
+        runner: RunnerId(machine()),
+        capacity: Capacity::slots(SLOTS),
+        prepare_timeout: Some(PREPARE_TIMEOUT),
+        logs: hub.state_dir().logs(),
+        scratch: Some(hub.state_dir().sandboxes()),
+        hub: Arc::new(LocalHub(hub.clone())),
+        sandboxes: Arc::new(launcher),
+        images: Arc::new(LocalImages::new(host, trees)),
+    }))
+}
+
+/// What a plan may know of the caller.
+pub(crate) fn host_view(state_dir: &Path) -> Result<HostView, Failure> {
+    let host = HostView::current(env::vars_os()).map_err(|error| {
+        Failure::new(FailureKind::Usage, error.to_string()).hint("set HOME to your home directory")
+    })?;
+    Ok(host.with_state_dir(state_dir))
+}
+
+pub(crate) fn tree_store(path: &Path) -> Result<TreeStore, Failure> {
+    TreeStore::open(path).map_err(|error| {
+        Failure::new(
+            FailureKind::State,
+            "the store of unpacked layers cannot be used",
+        )
+        .because(&error)
+        .hint("the state directory must be writable and have space left")
+    })
+}
+
+fn launch(state_dir: PathBuf) -> Result<Launcher, Failure> {
+    let exe = env::current_exe().map_err(|error| {
+        Failure::new(FailureKind::Unable, "cannot find this program's own file").because(&error)
+    })?;
+    Launcher::start(&LauncherConfig { state_dir, exe }).map_err(|error| {
+        let kind = match error {
+            LauncherError::Unable { .. } => FailureKind::Unable,
+            LauncherError::Start { .. } | LauncherError::NoAnswer { .. } => FailureKind::Internal,
+        };
+        let failure = Failure::new(kind, error.to_string());
+        let failure = match std::error::Error::source(&error) {
+            Some(source) => failure.because(source),
+            None => failure,
+        };
+        failure.hint("`tidemill doctor` says what this machine lacks, and how to change it")
+    })
+}
+
+/// The name of this machine.
+fn machine() -> String {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name
+    }
+}
