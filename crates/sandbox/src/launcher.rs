@@ -75,10 +75,6 @@ impl Launcher {
     pub fn start(config: &LauncherConfig) -> Result<Self, LauncherError> {
         let no_answer = |source| LauncherError::NoAnswer { source };
         let (ours, theirs) = socket::pair().map_err(no_answer)?;
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the launcher is started here and only here"
-        )]
         let child = Command::new(&config.exe)
             // Process 1 of each sandbox has this command line, and the job can read it.
             .arg0("tidemill")
