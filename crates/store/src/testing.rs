@@ -7,4 +7,4 @@ mod model;
 mod suite;
 
 pub use model::Model;
-pub use suite::{Lab, conformance};
+pub use suite::{Lab, Opening, conformance};

@@ -233,18 +233,15 @@ fn access_error(path: PathBuf, doing: &'static str, error: sqlx::Error) -> OpenE
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
+    if !directory.is_dir() {
+        return OpenError::NoDirectory { path };
+    }
     let write_into = Access::WRITE_OK | Access::EXEC_OK;
-    match rustix::fs::access(&directory, write_into) {
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {
-            return OpenError::NoDirectory { path };
-        }
-        Err(errno) => {
-            return OpenError::ReadOnly {
-                path: directory,
-                source: errno.into(),
-            };
-        }
-        Ok(()) => {}
+    if let Err(errno) = rustix::fs::access(&directory, write_into) {
+        return OpenError::ReadOnly {
+            path: directory,
+            source: errno.into(),
+        };
     }
     if path.is_dir() {
         return OpenError::NotADatabase { path };

@@ -1,13 +1,9 @@
 //! The SQLite back end: the suite that all back ends pass, and what is SQLite's own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "sqlite/child.rs"]
 mod child;
-#[path = "sqlite/model.rs"]
 mod model;
-#[path = "sqlite/opening.rs"]
 mod opening;
-#[path = "sqlite/processes.rs"]
 mod processes;
 
 use std::path::PathBuf;
