@@ -250,7 +250,14 @@ fn sub_id_ranges() -> Check {
 
 fn overlay() -> Check {
     const NAME: &str = "overlay";
+    let (uid, gid) = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
     let attempt = || {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+        fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
         let site = new_file_system(c"tmpfs", &[], 0)?;
         let at = rustix::fs::open("/tmp", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         crate::sys::mount::attach(site.as_fd(), at.as_fd())?;

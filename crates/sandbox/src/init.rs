@@ -33,6 +33,12 @@ pub const DRAIN: Duration = Duration::from_millis(250);
 /// How often process 1 looks at what no event tells it: the fill of the private layer, and memory
 /// where no control group bounds it.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// How often a private layer on disk is measured, which takes a walk over all of it.
+const DISK_INTERVAL: Duration = Duration::from_millis(500);
+/// A private layer in memory with less than this free was full: a write of a page or two was refused.
+const ALMOST_FULL: u64 = 64 * 1024;
+/// The largest file, in bytes. The private layer's own bound is lower, and is told by ENOSPC.
+const FILE_BYTES_MAX: u64 = 1 << 40;
 /// Open files of a job at most, hard: programs that close all up to the limit must not take seconds.
 const OPEN_FILES_HARD: u64 = 65_536;
 
@@ -74,6 +80,8 @@ pub(crate) struct Birth {
     pub(crate) cpus: Option<Vec<usize>>,
     /// True if process 1 itself has to bound memory, because no control group does.
     pub(crate) watch_memory: bool,
+    /// The bound of a private layer on disk, which process 1 itself has to keep.
+    pub(crate) disk_limit: Option<u64>,
     /// Readable when the launcher has mapped the ids.
     pub(crate) ready: OwnedFd,
     /// To and from the launcher.
@@ -109,6 +117,14 @@ struct Watch {
     peak_memory: u64,
     memory_kills: u64,
     disk_full: bool,
+    /// Set if the private layer is on disk, where no file system bounds it.
+    disk: Option<DiskWatch>,
+}
+
+/// Bounds a private layer on disk: measured from time to time, and the job killed when it is too much.
+struct DiskWatch {
+    limit: u64,
+    next: Instant,
 }
 
 fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
@@ -163,6 +179,9 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         peak_memory: 0,
         memory_kills: 0,
         disk_full: false,
+        disk: birth
+            .disk_limit
+            .map(|limit| DiskWatch { limit, next: now() }),
     };
     Ok((watch, request))
 }
@@ -266,8 +285,8 @@ fn limit(limits: &Limits) -> Result<(), StepError> {
         (libc::RLIMIT_SIGPENDING, 4096, 4096, "pending signals"),
         (
             libc::RLIMIT_FSIZE,
-            limits.disk.map_or(1 << 40, |size| size.0.max(1 << 20)),
-            1 << 40,
+            FILE_BYTES_MAX,
+            FILE_BYTES_MAX,
             "file size",
         ),
         (libc::RLIMIT_NICE, 0, 0, "priority"),
@@ -372,7 +391,10 @@ impl Watch {
         let killed = self.end_the_rest(request.wait_children);
         self.look();
         let (user_ms, system_ms, largest) = process::children_usage();
-        let used = space(&self.site).map_or(0, |s| s.total_bytes - s.free_bytes);
+        let used = match &self.disk {
+            Some(_) => disk_in_use(&self.site),
+            None => space(&self.site).map_or(0, |s| s.total_bytes - s.free_bytes),
+        };
         let report = Report::Ended {
             exit_code: main.exit_code,
             signal: main.signal,
@@ -474,13 +496,32 @@ impl Watch {
         }
     }
 
+    /// Notes a private layer that is full, and ends a job whose layer on disk has outgrown its bound.
+    fn look_at_disk(&mut self) {
+        let Some(watch) = &mut self.disk else {
+            if let Ok(space) = space(&self.site)
+                && (space.free_bytes < ALMOST_FULL
+                    || space.free_inodes == 0 && space.total_inodes > 0)
+            {
+                self.disk_full = true;
+            }
+            return;
+        };
+        if now() < watch.next {
+            return;
+        }
+        let used = disk_in_use(&self.site);
+        watch.next = now() + DISK_INTERVAL;
+        if used > watch.limit {
+            self.disk_full = true;
+            // Nobody there is no error.
+            process::kill(-1, libc::SIGKILL).ok();
+        }
+    }
+
     /// Looks at the fill of the private layer, and bounds memory where that is our task.
     fn look(&mut self) {
-        if let Ok(space) = space(&self.site)
-            && (space.free_bytes < 64 * 1024 || space.free_inodes == 0 && space.total_inodes > 0)
-        {
-            self.disk_full = true;
-        }
+        self.look_at_disk();
         let Some(limit) = self.memory_limit else {
             return;
         };
@@ -493,6 +534,33 @@ impl Watch {
             self.memory_kills += 1;
         }
     }
+}
+
+/// Bytes on disk of everything in a private layer. What is mounted on the site (lower layers, the
+/// merged root) is not in the layer.
+fn disk_in_use(site: &OwnedFd) -> u64 {
+    const BLOCK: u64 = 512;
+    let top = std::path::PathBuf::from(format!("/proc/self/fd/{}", site.as_raw_fd()));
+    let mut total = 0;
+    let mut waiting = vec![top.clone()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let of_the_layer =
+                directory != top || name.ends_with("upper") || name == "tmp" || name == "var-tmp";
+            if of_the_layer {
+                total += std::os::unix::fs::MetadataExt::blocks(&metadata) * BLOCK;
+                if metadata.is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+    }
+    total
 }
 
 /// Unshared resident bytes of all processes of this namespace, and the largest of them.

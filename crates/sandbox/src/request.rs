@@ -31,7 +31,8 @@ pub struct SandboxRequest {
     pub tty: bool,
     /// True to wait for processes that outlive the main one.
     pub wait_children: bool,
-    /// A directory on disk for the private layer; in memory if absent.
+    /// A directory on disk for a private layer whose limit is more than half of the host's memory. A
+    /// smaller one is in memory, where the file system itself keeps the limit.
     pub scratch: Option<PathBuf>,
 }
 

@@ -243,6 +243,13 @@ pub(crate) fn build(
     }
     for (index, (mount, source)) in plan.mounts.iter().zip(prepared.mounts).enumerate() {
         site.mount(root.as_fd(), mount, source, index)?;
+        for hidden in &mount.hidden {
+            let path = format!("{}/{hidden}", mount.dest.trim_end_matches('/'));
+            // What is to be written anew hides what was there.
+            if !plan.files.iter().any(|file| file.path == path) {
+                site.hide(root.as_fd(), &path)?;
+            }
+        }
     }
     for file in &plan.files {
         write_file(root.as_fd(), file)?;
@@ -420,12 +427,7 @@ impl Site {
             source.tree
         };
         attach(tree.as_fd(), target.as_fd())
-            .step(|| format!("mount {} on {}", plan.source, plan.dest))?;
-        for hidden in &plan.hidden {
-            let path = format!("{}/{hidden}", plan.dest.trim_end_matches('/'));
-            self.hide(root, &path)?;
-        }
-        Ok(())
+            .step(|| format!("mount {} on {}", plan.source, plan.dest))
     }
 
     /// A directory of the host, trees over it, and (unless it is read-only) a private layer over all.

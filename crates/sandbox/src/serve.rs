@@ -220,6 +220,9 @@ impl Server {
         let (name, limits) = (request.name.clone(), request.limits);
         let user = request.root.account.user;
         let builder = self.identity.builder(user);
+        if sizes(&limits).disk <= total_memory() / 2 {
+            request.scratch = None;
+        }
         if let Some(scratch) = &request.scratch {
             self.give(scratch, user, builder)?;
         }
@@ -239,6 +242,7 @@ impl Server {
             cpus: self.choose_cpus(&limits),
             watch_memory: !cgroup.has(Controller::Memory),
             denies_groups: self.identity.denies_groups(),
+            disk_limit: request.scratch.as_ref().map(|_| sizes(&limits).disk),
             request,
             prepared,
             stdio,
