@@ -14,6 +14,8 @@ pub mod live;
 pub mod local_runner;
 mod reporter;
 pub mod sandboxes;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use hub_port::{Answer, HubPort, Report, ReportError};
 pub use images::{Images, LayerBuild, LocalImages};

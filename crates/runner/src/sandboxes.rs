@@ -75,12 +75,7 @@ impl Sandboxes for Launcher {
     }
 
     fn terminal(&self) -> io::Result<(Box<dyn Output>, OwnedFd, OwnedFd)> {
-        let pair = open_pty()?;
-        let second = pair.controller.try_clone()?;
-        let output = TerminalOutput {
-            controller: pair.controller,
-        };
-        Ok((Box::new(output), second, pair.terminal))
+        terminal()
     }
 
     fn spawn(
@@ -121,6 +116,16 @@ impl Killing for Killer {
     fn kill(&self) {
         Self::kill(self);
     }
+}
+
+/// Makes a terminal, see [`Sandboxes::terminal`].
+pub(crate) fn terminal() -> io::Result<(Box<dyn Output>, OwnedFd, OwnedFd)> {
+    let pair = open_pty()?;
+    let second = pair.controller.try_clone()?;
+    let output = TerminalOutput {
+        controller: pair.controller,
+    };
+    Ok((Box::new(output), second, pair.terminal))
 }
 
 /// The controlling end of a terminal: everything that is written to it is one stream.
