@@ -17,8 +17,10 @@ mod stdin;
 mod terminal;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use tidemill_core::job::Stdin;
 use tidemill_core::{Attempt, ExecutionId, JobSpec};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_ledger::Snapshot;
@@ -92,6 +94,11 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<JobSpec, Fail
         return Err(Failure::new(FailureKind::Usage, message)
             .hint("leave out --tty or --format json; --result-file has the record as JSON"));
     }
+    if spec.stdin == Stdin::Inherit && args.job.file.as_deref() == Some(Path::new("-")) {
+        let message = "standard input cannot be the job file and the job's input at once";
+        return Err(Failure::new(FailureKind::Usage, message)
+            .hint("put the job into a file, or pass the input as a layer"));
+    }
     if !warnings.is_empty() {
         ui.raw_note(&render(&warnings));
     }
@@ -127,7 +134,7 @@ async fn follow(
     let spec = Arc::new(spec);
     let viewer = Arc::new(Viewer::default());
     let terminal = spec.tty.then(Terminal::new);
-    let stdin = if spec.stdin == tidemill_core::job::Stdin::Inherit && !spec.tty {
+    let stdin = if spec.stdin == Stdin::Inherit && !spec.tty {
         Some(stdin::pass_on()?)
     } else {
         None

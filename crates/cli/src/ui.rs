@@ -162,7 +162,14 @@ pub(crate) fn colours_wanted() -> bool {
 
 /// Writes a line to standard error. If nobody reads there, nobody misses it.
 fn say(text: &str) {
-    drop(writeln!(io::stderr(), "{text}"));
+    let mut stderr = io::stderr();
+    // A terminal that is raw for a job needs the way back to the first column spelled out.
+    let line = if stderr.is_terminal() {
+        format!("{text}\n").replace('\n', "\r\n")
+    } else {
+        format!("{text}\n")
+    };
+    stderr.write_all(line.as_bytes()).ok();
 }
 
 /// A text that came from a job (a name, a label, a command), so that it can neither move the cursor
@@ -190,12 +197,18 @@ const fn is_unsafe(character: char) -> bool {
     )
 }
 
-/// A length of time for people: `0.8 s`, `12.3 s`, `4 min 5 s`, `2 h 3 min`.
+/// A length of time for people: `80 ms`, `0.8 s`, `12 s`, `4 min 5 s`, `2 h 3 min`.
 pub(crate) fn time(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 if duration.as_millis() < 100 => format!("{} ms", duration.as_millis()),
-        0..60 => format!("{}.{} s", seconds, duration.subsec_millis() / 100),
+        0..60 => {
+            let tenths = (duration.as_millis() + 50) / 100;
+            match (tenths / 10, tenths % 10) {
+                (whole, 0) => format!("{whole} s"),
+                (whole, rest) => format!("{whole}.{rest} s"),
+            }
+        }
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
@@ -228,6 +241,8 @@ mod tests {
             (0, "0 ms"),
             (99, "99 ms"),
             (800, "0.8 s"),
+            (497, "0.5 s"),
+            (10_000, "10 s"),
             (12_345, "12.3 s"),
             (245_000, "4 min 5 s"),
             (7_400_000, "2 h 3 min"),

@@ -1,7 +1,7 @@
 //! One event, one line.
 
 use tidemill_core::event::{Outcome, Status};
-use tidemill_core::{ByteSize, Event, EventRecord, Reason};
+use tidemill_core::{ByteSize, Event, EventRecord, Reason, signal_name};
 
 use super::{command_line, cut};
 use crate::clock;
@@ -128,7 +128,7 @@ fn why(reason: &Reason) -> String {
 fn outcome(outcome: &Outcome) -> String {
     let end = match (outcome.exit_code, outcome.signal) {
         (Some(code), _) => Some(format!("exit code {code}")),
-        (None, Some(signal)) => Some(format!("signal {signal}")),
+        (None, Some(signal)) => Some(signal_name(signal).into_owned()),
         (None, None) => None,
     };
     let memory = outcome
@@ -190,7 +190,7 @@ mod tests {
                         ..Outcome::default()
                     }),
                 },
-                "the memory limit was reached [memory], signal 9, 1.5 s, peak memory 64 MiB, \
+                "the memory limit was reached [memory], SIGKILL, 1.5 s, peak memory 64 MiB, \
                  2 left-over processes killed",
             ),
             (

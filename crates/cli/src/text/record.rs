@@ -1,6 +1,6 @@
 //! What is known of one execution, as `show` prints it, and how it ended, in one line.
 
-use tidemill_core::{ByteSize, ReasonCode, State, Timestamp};
+use tidemill_core::{ByteSize, ReasonCode, State, Timestamp, signal_name};
 use tidemill_ledger::Snapshot;
 
 use super::{command_line, grant, table};
@@ -42,7 +42,7 @@ pub(crate) fn page(snapshot: &Snapshot, now: Timestamp) -> String {
             } else {
                 ""
             };
-            format!("{signal}{core}")
+            format!("{}{core}", signal_name(signal))
         }),
     );
     page.field("created", &clock::date(snapshot.created_at));
@@ -165,16 +165,16 @@ pub(crate) fn closing(snapshot: &Snapshot) -> String {
 
 fn verdict(snapshot: &Snapshot) -> String {
     let mut verdict = state(snapshot.state).to_owned();
+    // The reason of a cancellation or a time limit says itself how the program took it.
     match (snapshot.state, snapshot.exit_code, snapshot.signal) {
-        (State::Succeeded, _, _) => {}
-        (_, Some(code), _) => verdict.push_str(&format!(" with exit code {code}")),
-        (_, None, Some(signal)) => {
-            verdict.push_str(&format!(" by signal {signal}"));
+        (State::Failed, Some(code), _) => verdict.push_str(&format!(" with exit code {code}")),
+        (State::Failed, None, Some(signal)) => {
+            verdict.push_str(&format!(" by {}", signal_name(signal)));
             if snapshot.core_dumped {
                 verdict.push_str(" (core dumped)");
             }
         }
-        (_, None, None) => {}
+        _ => {}
     }
     if let Some(duration) = snapshot
         .duration_ms
@@ -185,7 +185,11 @@ fn verdict(snapshot: &Snapshot) -> String {
     if let Some(reason) = &snapshot.reason
         && !tells_nothing_more(reason.code)
     {
-        verdict.push_str(&format!(": {}", plain(&reason.message)));
+        let message = reason
+            .message
+            .strip_prefix("cancelled: ")
+            .unwrap_or(&reason.message);
+        verdict.push_str(&format!(": {}", plain(message)));
     }
     verdict
 }
@@ -238,7 +242,7 @@ mod tests {
         ));
         assert_eq!(
             closing(&snapshot),
-            "failed by signal 9 after 1.2 s: the limit of 64 MiB was reached (000000000001)"
+            "failed by SIGKILL after 1.2 s: the limit of 64 MiB was reached (000000000001)"
         );
     }
 }

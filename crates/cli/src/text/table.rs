@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidemill_core::{State, Timestamp};
+use tidemill_core::{State, Timestamp, signal_name};
 use tidemill_ledger::Snapshot;
 
 use super::{command_line, cut};
@@ -86,7 +86,7 @@ pub(crate) fn run_time(snapshot: &Snapshot, now: Timestamp) -> Option<Duration> 
 fn how_it_ended(snapshot: &Snapshot) -> String {
     match (snapshot.exit_code, snapshot.signal) {
         (Some(code), _) => code.to_string(),
-        (None, Some(signal)) => format!("SIG {signal}"),
+        (None, Some(signal)) => signal_name(signal).to_string(),
         (None, None) if snapshot.state == State::Succeeded => "0".to_owned(),
         (None, None) => "-".to_owned(),
     }
