@@ -23,6 +23,9 @@ use crate::sys::mount::{
 /// reached by descriptors, if at all.
 const SITE: &str = "/tmp";
 
+/// Directories that everybody may write, private to the job.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// The devices that a job has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -238,6 +241,16 @@ pub(crate) fn build(
 ) -> Result<OwnedFd, StepError> {
     let site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
     let root = site.stack_root(prepared.trees)?;
+    // A workspace or a home may lie below a temporary directory, and must not be covered by it; a layer
+    // may bring the directory above one, and must not cover it.
+    let covered = |path: &str| {
+        plan.mounts
+            .iter()
+            .any(|mount| path.starts_with(mount.dest.as_str()))
+    };
+    for path in TEMPORARY.into_iter().filter(|path| !covered(path)) {
+        site.make_temporary(root.as_fd(), path)?;
+    }
     for node in &plan.nodes {
         site.make_node(root.as_fd(), node)?;
     }
@@ -254,7 +267,7 @@ pub(crate) fn build(
     for file in &plan.files {
         write_file(root.as_fd(), file)?;
     }
-    for path in ["/tmp", "/var/tmp"] {
+    for path in TEMPORARY.into_iter().filter(|path| covered(path)) {
         site.make_temporary(root.as_fd(), path)?;
     }
     site.make_devices(root.as_fd(), prepared.devices, sizes)?;
