@@ -203,7 +203,7 @@ impl Attempt {
         let warnings = pumped.warnings.into_iter().chain(warnings);
         events.extend(warnings.map(|reason| Event::Diagnostic { reason }));
         if !events.is_empty() {
-            self.reporter.tell(events);
+            self.reporter.tell_with_next(events);
         }
     }
 }

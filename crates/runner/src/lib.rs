@@ -21,7 +21,8 @@ pub use hub_port::{Answer, HubPort, Report, ReportError};
 pub use images::{Images, LayerBuild, LocalImages};
 pub use live::LiveSink;
 pub use local_runner::{
-    CancelMode, Ended, Job, JobHandle, LocalRunner, Recorded, RunnerConfig, RunnerGone,
+    CancelMode, Ended, Job, JobHandle, LocalRunner, REPORT_WAITS, Recorded, RunnerConfig,
+    RunnerGone,
 };
 pub use sandboxes::{Killing, Output, Running, Sandboxes};
 pub use tidemill_dispatch::{Capacity, JobId};

@@ -28,6 +28,14 @@ const INCOMING_MAX: usize = 256;
 /// the kernel, and nothing but time helps.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
 
+/// The waits between tries of a report, unless it is said otherwise.
+pub const REPORT_WAITS: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1600),
+    Duration::from_millis(6400),
+];
+
 /// How a runner is made.
 #[derive(Clone)]
 pub struct RunnerConfig {
@@ -37,6 +45,9 @@ pub struct RunnerConfig {
     pub capacity: Capacity,
     /// How long the layers of a job may take.
     pub prepare_timeout: Option<Duration>,
+    /// The waits between tries of a report that did not reach the record; after the last one it is
+    /// given up. [`REPORT_WAITS`] where nothing else is wanted.
+    pub report_waits: Vec<Duration>,
     /// The directory of the logs' spools.
     pub logs: PathBuf,
     /// The directory for private layers; in memory if absent.
@@ -162,7 +173,7 @@ impl LocalRunner {
     /// of one thread is enough.
     pub fn start(config: RunnerConfig) -> Self {
         let (sender, receiver) = mpsc::channel(INCOMING_MAX);
-        let (reporter, reporting) = Reporter::new(Arc::clone(&config.hub), sender.clone());
+        let (reporter, reporting) = Reporter::new(&config, sender.clone());
         let capacity = config.capacity;
         let adapter = Adapter::new(Arc::new(config), sender.clone(), reporter);
         let mut runner = Self {

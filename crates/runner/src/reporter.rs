@@ -13,17 +13,10 @@ use tokio::time::sleep;
 use crate::adapter::Incoming;
 use crate::hub_port::{Answer, HubPort, Report, ReportError};
 use crate::images::chain;
+use crate::local_runner::RunnerConfig;
 
 /// Jobs that one call speaks of at most.
 const BATCH_MAX: usize = 256;
-/// Waits between tries of a report that did not reach the record.
-const RETRY_WAITS: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(400),
-    Duration::from_millis(1600),
-    Duration::from_millis(6400),
-];
-
 /// What came of a report.
 pub(crate) type Reported = Result<Answer, ReportError>;
 
@@ -61,14 +54,18 @@ pub(crate) struct Receipt {
 impl Reporter {
     /// A reporter, and the task that does the work.
     pub(crate) fn new(
-        hub: Arc<dyn HubPort>,
+        config: &RunnerConfig,
         hear: Sender<Incoming>,
-    ) -> (Self, impl Future<Output = ()> + Send) {
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let outbox = Arc::new(Outbox::default());
         let reporter = Self {
             outbox: Arc::clone(&outbox),
         };
-        (reporter, serve(hub, outbox, hear))
+        let carrier = Carrier {
+            hub: Arc::clone(&config.hub),
+            waits: config.report_waits.clone(),
+        };
+        (reporter, serve(carrier, outbox, hear))
     }
 
     /// For one job.
@@ -84,17 +81,23 @@ impl JobReporter {
     /// Tells events, after all that was told of this job before. The receipt says what came of them.
     pub(crate) fn report(&self, events: Vec<Event>) -> Receipt {
         let (answer, receiver) = oneshot::channel();
-        let outbox = &self.reporter.outbox;
-        {
-            let mut pending = outbox.pending();
-            let (told, waiting) = pending.entry(self.job).or_default();
-            told.extend(events);
-            waiting.push(answer);
-        }
-        outbox.wake.notify_one();
+        self.put(events, Some(answer));
+        self.reporter.outbox.wake.notify_one();
         Receipt {
             answer: Some(receiver),
         }
+    }
+
+    /// Tells events together with what is told of this job next, which must come soon.
+    pub(crate) fn tell_with_next(&self, events: Vec<Event>) {
+        self.put(events, None);
+    }
+
+    fn put(&self, events: Vec<Event>, answer: Option<oneshot::Sender<Reported>>) {
+        let mut pending = self.reporter.outbox.pending();
+        let (told, waiting) = pending.entry(self.job).or_default();
+        told.extend(events);
+        waiting.extend(answer);
     }
 
     /// Tells events about whose fate nothing can be done.
@@ -164,10 +167,10 @@ impl Outbox {
 }
 
 /// Hands over what was told, one call at a time, until it is aborted.
-async fn serve(hub: Arc<dyn HubPort>, outbox: Arc<Outbox>, hear: Sender<Incoming>) {
+async fn serve(carrier: Carrier, outbox: Arc<Outbox>, hear: Sender<Incoming>) {
     loop {
         let batch = outbox.take().await;
-        for (job, reported, waiting) in send(&*hub, batch).await {
+        for (job, reported, waiting) in carrier.send(batch).await {
             // The runner hears of it before whoever waits for the answer does. If it is gone, the job
             // is ending anyway.
             match &reported {
@@ -191,39 +194,47 @@ async fn serve(hub: Arc<dyn HubPort>, outbox: Arc<Outbox>, hear: Sender<Incoming
     }
 }
 
-/// Sends a batch, and again what did not reach the record, for a while.
-async fn send(hub: &dyn HubPort, mut pending: Pending) -> Vec<(JobId, Reported, Waiting)> {
-    let mut waits = RETRY_WAITS.iter();
-    let mut done = Vec::new();
-    loop {
-        let reports = pending
-            .iter()
-            .map(|(job, (events, _))| Report {
-                job: *job,
-                events: events.clone(),
-            })
-            .collect();
-        let answers = hub.report(reports).await;
-        let mut failed = BTreeMap::new();
-        let mut why = BTreeMap::new();
-        for ((job, told), answer) in std::mem::take(&mut pending).into_iter().zip(answers) {
-            match answer {
-                Ok(answer) => done.push((job, Ok(answer), told.1)),
-                Err(error) => {
-                    failed.insert(job, told);
-                    why.insert(job, error);
+/// Brings reports to the hub.
+struct Carrier {
+    hub: Arc<dyn HubPort>,
+    waits: Vec<Duration>,
+}
+
+impl Carrier {
+    /// Sends a batch, and again what did not reach the record, for a while.
+    async fn send(&self, mut pending: Pending) -> Vec<(JobId, Reported, Waiting)> {
+        let mut waits = self.waits.iter();
+        let mut done = Vec::new();
+        loop {
+            let reports = pending
+                .iter()
+                .map(|(job, (events, _))| Report {
+                    job: *job,
+                    events: events.clone(),
+                })
+                .collect();
+            let answers = self.hub.report(reports).await;
+            let mut failed = BTreeMap::new();
+            let mut why = BTreeMap::new();
+            for ((job, told), answer) in std::mem::take(&mut pending).into_iter().zip(answers) {
+                match answer {
+                    Ok(answer) => done.push((job, Ok(answer), told.1)),
+                    Err(error) => {
+                        failed.insert(job, told);
+                        why.insert(job, error);
+                    }
                 }
             }
+            if failed.is_empty() {
+                return done;
+            }
+            let Some(wait) = waits.next() else {
+                let lost = failed.into_iter().zip(why);
+                done.extend(lost.map(|((job, told), (_, error))| (job, Err(error), told.1)));
+                return done;
+            };
+            sleep(*wait).await;
+            pending = failed;
         }
-        if failed.is_empty() {
-            return done;
-        }
-        let Some(wait) = waits.next() else {
-            let lost = failed.into_iter().zip(why);
-            done.extend(lost.map(|((job, told), (_, error))| (job, Err(error), told.1)));
-            return done;
-        };
-        sleep(*wait).await;
-        pending = failed;
     }
 }

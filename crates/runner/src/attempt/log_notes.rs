@@ -261,10 +261,8 @@ mod tests {
     fn a_long_job_is_told_less_often() {
         let mut notes = LogNotes::new(at(0));
         let mut groups = 0;
-        let mut offset = 0;
-        for now in (0..7_200_000).step_by(50) {
+        for (offset, now) in (0..).zip((0..7_200_000).step_by(50)) {
             notes.add(Stream::Stdout, offset, b".", at(now));
-            offset += 1;
             if notes.patience(at(now)) == Some(Duration::ZERO) {
                 groups += 1;
                 let _events = notes.take(at(now), false);
