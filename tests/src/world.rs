@@ -196,8 +196,14 @@ impl World {
     /// The records that `ps` lists, the newest first.
     pub fn list(&self, flags: &[&str]) -> Vec<Record> {
         let line = [&["ps", "--format", "json", "--limit", "10000"], flags].concat();
-        let answer = self.ask(line);
-        json_lines(&answer).into_iter().map(Record).collect()
+        let mut answer = json_lines(&self.ask(line));
+        let list = answer
+            .first_mut()
+            .map(|document| document["executions"].take());
+        let Some(Value::Array(records)) = list else {
+            panic!("`ps --format json` lists executions");
+        };
+        records.into_iter().map(Record).collect()
     }
 
     /// The record that `show` shows.

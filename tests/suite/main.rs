@@ -1,1 +1,21 @@
-//! The trials. See the library of this package for how they are run.
+//! The trials: how jobs go wrong elsewhere, and must not go wrong here. A test whose name begins with
+//! a letter and a number is the trial of that id.
+//!
+//! See the library of this package for how they are run, and for what is looked at after each.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod commands;
+mod environment;
+mod exit_codes;
+mod formats;
+mod left_overs;
+mod limits;
+mod logs;
+mod processes;
+mod roots;
+mod state_dir;
+mod system_calls;
+mod walls;
+mod workspace;

@@ -1,0 +1,253 @@
+//! The table of exit codes: the job's own; 128+n; 124, 125, 126, 127, 130; 2.
+
+use rstest::rstest;
+use rustix::process::Signal;
+use tidemill_tests::{Mode, World};
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn the_jobs_own_code_is_passed_on(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for code in [0, 1, 2, 3, 77, 124, 125, 126, 127, 128, 130, 254, 255] {
+        let done = world.job(&format!("exit {code}")).run();
+        assert_eq!(done.code, code, "{done}");
+        let record = done.record();
+        assert_eq!(record.exit_code(), Some(code.into()), "{done}");
+        let expected = if code == 0 {
+            ("succeeded", "")
+        } else {
+            ("failed", "exit")
+        };
+        assert_eq!((record.state(), record.reason()), expected, "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_signal_is_128_and_its_number(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for (name, number) in [
+        ("TERM", 15),
+        ("KILL", 9),
+        ("ABRT", 6),
+        ("USR1", 10),
+        ("HUP", 1),
+    ] {
+        let done = world.job(&format!("kill -{name} $$; sleep 60")).run();
+        assert_eq!(done.code, 128 + number, "{done}");
+        let record = done.record();
+        assert_eq!(record.signal(), Some(number.into()), "{done}");
+        assert_eq!(
+            (record.state(), record.reason()),
+            ("failed", "signal"),
+            "{done}"
+        );
+        assert!(record.reason_text().contains(name), "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_time_limit_is_124(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world
+        .program(["sleep", "600"])
+        .args(["--timeout", "300ms"])
+        .run();
+    assert_eq!(
+        (done.code, done.record().state()),
+        (124, "timed_out"),
+        "{done}"
+    );
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_tidemill_cannot_run_is_125(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // A layer that is there and is no archive.
+    let broken = world.write("broken.tar", [0x1f, 0x8b, 8, 0, 1, 2, 3]);
+    let layer = format!("tar:{}", broken.display());
+    let done = world.job("true").args(["--layer", &layer]).run();
+    assert_eq!(done.code, 125, "{done}");
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("failed", "layer"),
+        "{done}"
+    );
+    assert!(done.err().contains("broken.tar"), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_is_not_executable_is_126(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let script = world.write("script", "#!/bin/sh\n");
+    world.write("no-loader", "#!/no/such/interpreter\n");
+    world.write("garbage", [0x7f, b'E', b'L', b'F', 0, 0]);
+    for name in ["no-loader", "garbage"] {
+        use std::os::unix::fs::PermissionsExt;
+        let path = world.work().join(name);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for program in [
+        script.to_str().unwrap(),
+        "./script",
+        "./no-loader",
+        "./garbage",
+        "/usr",
+    ] {
+        let done = world.program([program]).run();
+        assert_eq!(done.code, 126, "{done}");
+        let record = done.record();
+        assert_eq!(
+            (record.state(), record.reason()),
+            ("failed", "program_not_executable"),
+            "{done}"
+        );
+        assert!(done.err().contains(program), "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_is_not_there_is_127(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for program in ["no-such-program", "./no-such-program", "/no/such/program"] {
+        let done = world.program([program]).run();
+        assert_eq!(done.code, 127, "{done}");
+        let record = done.record();
+        assert_eq!(
+            (record.state(), record.reason()),
+            ("failed", "program_not_found"),
+            "{done}"
+        );
+        assert!(done.err().contains(program), "{done}");
+        assert_eq!(record.number("/log/bytes"), 0, "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn ctrl_c_is_130_and_other_requests_are_their_own(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let job = world.job("echo ready; exec sleep 600").start();
+        job.await_output("ready").signal_group(signal);
+        let done = job.wait();
+        assert_eq!(
+            (done.code, done.record().state()),
+            (code, "cancelled"),
+            "{done}"
+        );
+    }
+    // Cancelled from elsewhere counts as Ctrl-C.
+    let job = world.job("echo ready; exec sleep 600").start();
+    job.await_output("ready").cancel();
+    let done = job.wait();
+    assert_eq!(
+        (done.code, done.record().state()),
+        (130, "cancelled"),
+        "{done}"
+    );
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn wrong_usage_is_2_and_leaves_nothing(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for arguments in [
+        &[][..],
+        &["frobnicate"],
+        &["run"],
+        &["run", "--no-such-flag", "--", "true"],
+        &["run", "--memory", "12 parsecs", "--", "true"],
+        &["run", "--timeout", "soon", "--", "true"],
+        &["show"],
+        &["show", "no-such-id"],
+        &["logs", "no-such-id"],
+        &["cancel", "no-such-id"],
+        &["wait", "no-such-id"],
+        &["events", "no-such-id"],
+        &["ps", "--state", "runing"],
+        &["show", "last"],
+    ] {
+        let done = world.call(arguments);
+        assert_eq!(done.code, 2, "{arguments:?}: {done}");
+        assert_eq!(done.out(), "", "{arguments:?}: {done}");
+        assert!(!done.err().trim().is_empty(), "{arguments:?}: {done}");
+    }
+    let near = world.call(["ps", "--state", "runing"]);
+    assert!(near.err().contains("running"), "{near}");
+    assert_eq!(world.list(&[]).len(), 0);
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_reader_that_goes_away_ends_the_job_quietly(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = r#""$@" | head -n 1"#;
+    let done = world
+        .job("yes")
+        .inside(format!("{{ {text}; }} ; exit 0"))
+        .run();
+    assert_eq!((done.code, done.out().as_str()), (0, "y\n"), "{done}");
+    assert_eq!(done.record().state(), "cancelled", "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn wait_exits_as_run_would(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for (text, flags, code) in [
+        ("exit 0", &[][..], 0),
+        ("exit 9", &[], 9),
+        ("kill -TERM $$; sleep 60", &[], 143),
+        ("sleep 600", &["--timeout", "300ms"], 124),
+    ] {
+        let done = world.job(text).args(flags).run();
+        assert_eq!(done.code, code, "{done}");
+        let waited = world.call(["wait", done.record().id()]);
+        assert_eq!(waited.code, code, "{waited}");
+    }
+    let mut job = world
+        .job("echo ready; read line; exit 6")
+        .args(["--stdin"])
+        .start();
+    let id = job.await_output("ready").id();
+    let waiting = world.command(["wait", &id]).start();
+    job.write_input(b"\n");
+    assert_eq!(waiting.wait().code, 6);
+    assert_eq!(job.wait().code, 6);
+}

@@ -1,0 +1,306 @@
+//! Trials A4, A6, A7 and A12: every limit is kept, and names itself when it ends a job.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use rustix::process::Signal;
+use tidemill_tests::{Mode, TarEntry, World, has_program, skip, write_tar};
+
+const MIB: u64 = 1 << 20;
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a4_running_out_of_memory_names_limit_peak_and_victim(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // `tail` keeps the only line it gets, which has no end.
+    let done = world
+        .job("head -c 500M /dev/zero | tail")
+        .args(["--memory", "64MiB"])
+        .run();
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("failed", "memory"),
+        "{done}"
+    );
+    assert_ne!(done.code, 0, "{done}");
+    assert!(![124, 125, 126, 127, 130].contains(&done.code), "{done}");
+    let said = record.reason_text();
+    assert!(
+        said.contains("64 MiB") || said.contains("64.0 MiB"),
+        "{done}"
+    );
+    let peak = record.number("/usage/peak_memory_bytes");
+    assert!(peak > 32 * MIB, "{done}");
+    let doctor = world.doctor();
+    if doctor.has("cgroup-memory") {
+        assert!(peak <= 65 * MIB, "{done}");
+    } else {
+        skip("no memory cgroup here: the limit was watched instead of enforced");
+        assert!(peak < 500 * MIB, "{done}");
+    }
+    if mode == Mode::Root && doctor.has("cgroup-memory") {
+        assert!(said.contains("tail"), "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a4_a_killed_grandchild_is_not_hidden_by_a_good_exit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "sh -c 'head -c 500M /dev/zero | tail >/dev/null; echo inner'; echo outer; exit 0";
+    let done = world.job(text).args(["--memory", "64MiB"]).run();
+    let record = done.record();
+    // A host that kills the whole group ends the job; else the job went on, and a warning says what
+    // it lost on the way.
+    match record.state() {
+        "succeeded" => {
+            assert_eq!(
+                (done.code, done.out().ends_with("outer\n")),
+                (0, true),
+                "{done}"
+            );
+            assert!(record.warnings().contains(&"memory"), "{done}");
+        }
+        _ => assert_eq!(
+            (record.state(), record.reason()),
+            ("failed", "memory"),
+            "{done}"
+        ),
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a6_the_time_limit_ends_a_job_whatever_it_does(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let deaf = r#"(setsid bash -c "trap \"\" TERM HUP INT; exec </dev/null >/dev/null 2>&1; while :; do sleep 1; done" &) ; sleep 600"#;
+    let tidy = r#"trap "echo cleanup; sleep 60; exit 7" TERM; while :; do sleep 0.1; done"#;
+    for text in [deaf, tidy] {
+        let done = world
+            .bash(text)
+            .args(["--timeout", "2s", "--grace", "1s"])
+            .run();
+        assert_eq!(done.code, 124, "{done}");
+        let record = done.record();
+        assert_eq!(
+            (record.state(), record.reason()),
+            ("timed_out", "time"),
+            "{done}"
+        );
+        assert!(record.reason_text().contains("2 s"), "{done}");
+        assert!(record.number("/duration_ms") >= 2000, "{done}");
+        assert!(done.elapsed < Duration::from_secs(30), "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a6_output_before_the_time_limit_is_kept(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world
+        .job("echo before; printf half; sleep 600")
+        .args(["--timeout", "1s"])
+        .run();
+    assert_eq!(
+        (done.code, done.out().as_str()),
+        (124, "before\nhalf"),
+        "{done}"
+    );
+    assert_eq!(world.raw_log(done.record().id()), b"before\nhalf");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a6_a_frozen_runner_ends_the_job_when_it_thaws(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let job = world
+        .job("echo ready; sleep 600")
+        .args(["--timeout", "2s"])
+        .start();
+    job.await_output("ready").signal(Signal::STOP);
+    let frozen = Instant::now();
+    tidemill_tests::until("the limit has passed", Duration::from_secs(20), || {
+        (frozen.elapsed() > Duration::from_millis(3500)).then_some(())
+    });
+    job.signal(Signal::CONT);
+    let thawed = Instant::now();
+    let done = job.wait();
+    assert_eq!(done.code, 124, "{done}");
+    assert!(thawed.elapsed() < Duration::from_secs(5), "{done}");
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("timed_out", "time"),
+        "{done}"
+    );
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a7_preparing_does_not_eat_the_time_of_the_job(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // Unpacking this takes longer than the job may run.
+    let archive = world.write("many.tar", "");
+    let entries: Vec<TarEntry> = (0..20_000)
+        .map(|number| TarEntry::file(&format!("many/{number}"), "x"))
+        .collect();
+    write_tar(File::create(&archive).unwrap(), &entries);
+    let layer = format!("tar:{}=/layer", archive.display());
+    let text = "ls /layer/many | wc -l; sleep 0.3";
+    let done = world
+        .job(text)
+        .args(["--layer", &layer, "--timeout", "600ms"])
+        .run();
+    assert_eq!((done.code, done.out().trim()), (0, "20000"), "{done}");
+    let record = done.record();
+    let waited = record.number("/started_at") - record.number("/created_at");
+    let ran = record.number("/duration_ms") * 1000;
+    assert!(
+        waited + ran > 600_000,
+        "the archive was too small to prove anything: {done}"
+    );
+    // The second time there is nothing to prepare.
+    let again = world
+        .job(text)
+        .args(["--layer", &layer, "--timeout", "20s"])
+        .run();
+    let record = again.record();
+    let waited_again = record.number("/started_at") - record.number("/created_at");
+    assert!(waited_again < waited, "{again}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a12_a_fork_bomb_is_contained_and_named(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bomb = ":(){ :|:& };:; echo lit; sleep 4; exit 3";
+    let flags = ["--pids", "64", "--timeout", "30s"];
+    let bomb = world.bash(bomb).args(flags).start();
+    bomb.await_output("lit");
+    // Meanwhile a neighbour starts and ends a hundred processes.
+    let start = Instant::now();
+    let text = "i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i+1)); done; echo fine";
+    let neighbour = world.job(text).run();
+    assert_eq!(
+        (neighbour.code, neighbour.out().as_str()),
+        (0, "fine\n"),
+        "{neighbour}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(20), "{neighbour}");
+    let done = bomb.wait();
+    let record = done.record();
+    assert_ne!(record.state(), "succeeded", "{done}");
+    assert!(names_pids(record), "{done}");
+    if world.doctor().has("cgroup-pids") {
+        let peak = record.number("/usage/peak_pids");
+        // The sandbox's own process 1 is one of them.
+        assert!((60..=66).contains(&peak), "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a12_a_build_that_needs_more_processes_is_told_which_limit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text =
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 60 & done; wait";
+    let done = world.job(text).args(["--pids", "16"]).run();
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("failed", "pids"),
+        "{done}"
+    );
+    assert!(record.reason_text().contains("16"), "{done}");
+    assert!(record.reason_text().contains("--pids"), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a12_three_thousand_short_processes_fit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "i=0; while [ $i -lt 3000 ]; do : & i=$((i+1)); done; wait; echo all";
+    let done = world.job(text).run();
+    assert_eq!((done.code, done.out().as_str()), (0, "all\n"), "{done}");
+}
+
+/// True if the record names the limit of processes: as the reason, or as a warning.
+fn names_pids(record: &tidemill_tests::Record) -> bool {
+    record.reason() == "pids" || record.warnings().contains(&"pids")
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn the_disk_limit_names_itself(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "head -c 64M /dev/zero > big";
+    let done = world.job(text).args(["--disk", "8MiB"]).run();
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("failed", "disk"),
+        "{done}"
+    );
+    assert!(record.reason_text().contains("8"), "{done}");
+    assert!(record.number("/usage/disk_bytes") >= 6 * MIB, "{done}");
+    // And the same job fits into more.
+    let done = world.job(text).args(["--disk", "128MiB"]).run();
+    assert_eq!(done.code, 0, "{done}");
+    assert!(!world.work().join("big").exists());
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_cpu_limit_slows_down_or_is_refused_by_name(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !has_program("perl") {
+        skip("perl is missing");
+        return;
+    }
+    // Two seconds of work, in half a CPU.
+    let text = "perl -e 'while ((times)[0] < 1) { 1 }'";
+    let done = world.job(text).args(["--cpus", "0.5"]).run();
+    if !world.doctor().has("cgroup-cpu") {
+        assert_eq!(done.code, 125, "{done}");
+        assert!(done.err().contains("cpu"), "{done}");
+        skip("no cpu cgroup here: the limit was refused instead of kept");
+        return;
+    }
+    assert_eq!(done.code, 0, "{done}");
+    assert!(done.record().number("/duration_ms") >= 1700, "{done}");
+}

@@ -1,0 +1,384 @@
+//! Trials B1 to B9: what a job wrote is kept, to the byte and in order, and can be read meanwhile.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rstest::rstest;
+use rustix::process::Signal;
+use tidemill_tests::{Mode, World, has_program, peak_memory, skip};
+
+const MIB: u64 = 1 << 20;
+/// What a process of the binary may need, whatever a job writes.
+const MEMORY_MAX: u64 = 64 * MIB;
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b1_earlier_lines_of_a_running_job_are_seen(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let job = world.job("seq 1000; sleep 600").start();
+    job.await_output("\n1000\n");
+    let id = job.id();
+    let expected: String = (1..=1000).map(|number| format!("{number}\n")).collect();
+    for _ in 0..2 {
+        let logs = world.ask(["logs", &id]);
+        assert_eq!(String::from_utf8_lossy(&logs), expected);
+    }
+    let tail = world.ask(["logs", "--tail", "3", &id]);
+    assert_eq!(String::from_utf8_lossy(&tail), "998\n999\n1000\n");
+    let follower = world.command(["logs", "-f", &id]).start();
+    follower.await_output("\n1000\n");
+    job.cancel();
+    assert_eq!(job.wait().record().state(), "cancelled");
+    let followed = follower.wait();
+    assert_eq!((followed.code, followed.out()), (0, expected), "{followed}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b1_a_follower_sees_new_lines_as_they_come(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let mut job = world.job("echo one; read line; echo $line; read line; echo $line");
+    job = job.args(["--stdin"]);
+    let mut job = job.start();
+    let id = job.await_output("one\n").id();
+    let follower = world.command(["logs", "--follow", &id]).start();
+    follower.await_output("one\n");
+    job.write_input(b"two\n");
+    follower.await_output("one\ntwo\n");
+    job.write_input(b"three\n");
+    job.close_input();
+    let done = job.wait();
+    assert_eq!(done.code, 0, "{done}");
+    let followed = follower.wait();
+    assert_eq!(
+        (followed.code, followed.out().as_str()),
+        (0, "one\ntwo\nthree\n"),
+        "{followed}"
+    );
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b3_a_log_limit_cuts_and_changes_nothing_else(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "yes | head -c 5M; echo LAST; exit 3";
+    let done = world.job(text).args(["--log-limit", "1MiB"]).run();
+    let record = done.record();
+    assert_eq!(
+        (done.code, record.state(), record.reason()),
+        (3, "failed", "exit"),
+        "{done}"
+    );
+    // Who watches sees all of it.
+    assert_eq!(done.stdout.len(), 5 * (1 << 20) + 5);
+    assert_eq!(record.number("/log/bytes"), 5 * MIB + 5, "{done}");
+    let dropped = record.number("/log/dropped_bytes");
+    assert!(
+        (4 * MIB - 256 * 1024..=4 * MIB + 256 * 1024).contains(&dropped),
+        "{done}"
+    );
+    let id = record.id();
+    let raw = world.raw_log(id);
+    assert_eq!(raw.len() as u64, 5 * MIB + 5 - dropped);
+    assert!(raw.starts_with(b"y\ny\n") && raw.ends_with(b"y\nLAST\n"));
+    let text = String::from_utf8(world.ask(["logs", id])).unwrap();
+    assert!(text.contains("left out"), "no word of what is missing");
+    assert!(text.ends_with("LAST\n"));
+    assert!(record.warnings().contains(&"log"), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b4_the_last_line_is_kept_without_a_newline(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for (text, stdout, stderr, code) in [
+        ("printf foo", "foo", "", 0),
+        ("printf bar >&2; exit 1", "", "bar", 1),
+        ("printf part; kill -9 $$", "part", "", 137),
+    ] {
+        let done = world.job(text).run();
+        assert_eq!((done.code, done.out().as_str()), (code, stdout), "{done}");
+        assert!(done.err().contains(stderr), "{done}");
+        let id = done.record().id();
+        assert_eq!(world.raw_log(id), [stdout, stderr].concat().into_bytes());
+        let part = |stream: &str| world.ask(["logs", "--raw", "--stream", stream, id]);
+        assert_eq!(
+            (part("stdout"), part("stderr")),
+            (stdout.into(), stderr.into())
+        );
+    }
+    let job = world.job("printf part; sleep 100").start();
+    job.await_output("part").cancel();
+    let done = job.wait();
+    assert_eq!(done.out(), "part", "{done}");
+    assert_eq!(world.raw_log(done.record().id()), b"part");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b5_output_is_shown_without_a_newline(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let mut job = world
+        .job("printf .; read x; printf .; read x; printf .")
+        .args(["--stdin"])
+        .start();
+    // Each dot is seen before the next one is let go.
+    for dots in [".", "..", "..."] {
+        job.await_output(dots);
+        if dots != "..." {
+            job.write_input(b"\n");
+        }
+    }
+    let done = job.wait();
+    assert_eq!((done.code, done.out().as_str()), (0, "..."), "{done}");
+    let id = done.record().id();
+    assert_eq!(world.raw_log(id), b"...");
+    assert_eq!(world.ask(["logs", "--tail", "1", id]), b"...");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b6_a_very_long_line_stops_nobody(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = r#"head -c 50M /dev/zero | tr "\0" x; echo; echo after"#;
+    let (done, peak) = watched(world.job(text).start());
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(done.stdout.len(), 50 * (1 << 20) + 7);
+    assert!(done.stdout.ends_with(b"x\nafter\n"));
+    assert!(peak < MEMORY_MAX, "{} MiB", peak / MIB);
+    let id = done.record().id();
+    let raw = world.raw_log(id);
+    assert_eq!(raw.iter().filter(|byte| **byte == b'x').count(), 50 << 20);
+    assert!(raw.ends_with(b"x\nafter\n"));
+    let (shown, peak) = watched(world.command(["logs", id]).start());
+    assert!(peak < MEMORY_MAX, "{} MiB", peak / MIB);
+    assert!(shown.out().lines().all(|line| line.len() < 10_000));
+    assert!(shown.stdout.ends_with(b"\nafter\n"));
+    assert_eq!(world.ask(["logs", "--tail", "1", id]), b"after\n");
+}
+
+/// Waits for a process and tells how much memory it needed.
+fn watched(job: tidemill_tests::Background<'_>) -> (tidemill_tests::Done, u64) {
+    let pid = job.pid();
+    let watcher = thread::spawn(move || {
+        let mut peak = 0;
+        while let Some(now) = peak_memory(pid) {
+            peak = peak.max(now);
+            thread::sleep(Duration::from_millis(5));
+        }
+        peak
+    });
+    let done = job.wait();
+    (done, watcher.join().unwrap())
+}
+
+/// Counts, says 200 more lines when it is asked to end, and writes all of it into a file as well.
+const COUNTER: &str = r#"
+say() { echo "$1"; echo "$1" >> copy; }
+finish() { i=0; while [ $i -lt 200 ]; do say "last $i"; i=$((i+1)); done; exit 0; }
+trap finish TERM
+n=0
+while :; do say "line $n"; n=$((n+1)); [ $n -eq 50 ] && say ready; sleep 0.01; done
+"#;
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b8_the_tail_is_kept_at_cancel(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let job = world
+        .job(COUNTER)
+        .args(["--write", "--grace", "60s"])
+        .start();
+    job.await_output("ready\n").cancel();
+    let done = job.wait();
+    assert_eq!(done.record().state(), "cancelled", "{done}");
+    let copy = fs::read_to_string(world.work().join("copy")).unwrap();
+    assert!(copy.ends_with("last 199\n"), "{done}");
+    assert_eq!(done.out(), copy, "{done}");
+    assert_eq!(world.raw_log(done.record().id()), copy.as_bytes());
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b8_the_tail_is_kept_at_the_time_limit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let flags = ["--write", "--grace", "60s", "--timeout", "2s"];
+    let done = world.job(COUNTER).args(flags).run();
+    assert_eq!(done.code, 124, "{done}");
+    let copy = fs::read_to_string(world.work().join("copy")).unwrap();
+    assert!(copy.ends_with("last 199\n"), "{done}");
+    assert_eq!(done.out(), copy, "{done}");
+    assert_eq!(world.raw_log(done.record().id()), copy.as_bytes());
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b8_the_tail_is_kept_at_ctrl_c(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let job = world
+        .job(COUNTER)
+        .args(["--write", "--grace", "60s"])
+        .start();
+    job.await_output("ready\n").signal_group(Signal::INT);
+    let done = job.wait();
+    assert_eq!(done.code, 130, "{done}");
+    let copy = fs::read_to_string(world.work().join("copy")).unwrap();
+    assert!(copy.ends_with("last 199\n"), "{done}");
+    assert_eq!(done.out(), copy, "{done}");
+    assert_eq!(world.raw_log(done.record().id()), copy.as_bytes());
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b9_bytes_are_kept_and_text_is_always_text(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = r#"printf "a\377\376\n"; printf "\342\202"; sleep 1; printf "\254\n""#;
+    let done = world.job(text).run();
+    let bytes = b"a\xff\xfe\n\xe2\x82\xac\n";
+    assert_eq!(done.stdout, bytes, "{done}");
+    let id = done.record().id();
+    assert_eq!(world.raw_log(id), bytes);
+    let shown = String::from_utf8(world.ask(["logs", id])).unwrap();
+    assert_eq!(shown, "a\u{fffd}\u{fffd}\n€\n");
+    let lines = String::from_utf8(world.ask(["logs", "--format", "json", id])).unwrap();
+    let joined: String = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| line["text"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(joined, "a\u{fffd}\u{fffd}\n€\n");
+    // Events are JSON too, each on a line of its own.
+    assert!(world.events(id).len() > 3);
+}
+
+/// Fifteen hundred lines on either stream, one after the other.
+const ALTERNATING: &str = "i=0; while [ $i -lt 500 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done";
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_thousand_alternating_lines_keep_their_order(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let expected: String = (0..500)
+        .map(|number| format!("o{number}\ne{number}\n"))
+        .collect();
+    let done = world.job(ALTERNATING).merged().run();
+    assert_eq!(done.code, 0, "{done}");
+    assert!(done.out().starts_with(&expected), "{done}");
+    let id = done.record().id();
+    assert_eq!(String::from_utf8_lossy(&world.raw_log(id)), expected);
+    assert_eq!(String::from_utf8_lossy(&world.ask(["logs", id])), expected);
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn slow_a_gigabyte_of_random_bytes_arrives_whole(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !has_program("sha256sum") {
+        skip("sha256sum is missing");
+        return;
+    }
+    // The job notes the digest of what it writes, outside of the log.
+    let text = "mkfifo /tmp/p; sha256sum < /tmp/p > digest & \
+                head -c 1073741824 /dev/urandom | tee /tmp/p; wait";
+    let result = world.path().join("results/big.json");
+    let mut run = Command::new(world.binary());
+    as_user(&world, &mut run);
+    run.args(["run", "--write", "--log-limit", "2GiB", "--result-file"])
+        .arg(&result);
+    run.args(["--env", &format!("TIDEMILL_TRIAL={}", world.id())]);
+    run.args(["--", "sh", "-c", text]);
+    let (arrived, peak) = digest_of(run);
+    let digest = fs::read_to_string(world.work().join("digest")).unwrap();
+    assert_eq!(arrived, digest, "what the watcher saw");
+    assert!(peak < MEMORY_MAX, "`run` needed {} MiB", peak / MIB);
+    let record: serde_json::Value = serde_json::from_slice(&fs::read(&result).unwrap()).unwrap();
+    assert_eq!(record["log"]["stdout_bytes"], 1_u64 << 30);
+    assert_eq!(record["log"]["dropped_bytes"], 0);
+    let mut logs = Command::new(world.binary());
+    as_user(&world, &mut logs);
+    logs.args(["logs", "--raw", record["id"].as_str().unwrap()]);
+    let (kept, peak) = digest_of(logs);
+    assert_eq!(kept, digest, "what `logs --raw` gives");
+    assert!(peak < MEMORY_MAX, "`logs` needed {} MiB", peak / MIB);
+}
+
+fn as_user(world: &World, command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    if Mode::suite_is_root() && world.account().uid != 0 {
+        command.uid(world.account().uid).gid(world.account().gid);
+    }
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", world.home())
+        .env("TIDEMILL_STATE", world.state())
+        .current_dir(world.work())
+        .stdin(Stdio::null());
+}
+
+/// The digest of what a command writes to standard output, and the most memory that it needed.
+fn digest_of(mut command: Command) -> (String, u64) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut sum = Command::new("sha256sum")
+        .stdin(child.stdout.take().unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let watcher = thread::spawn(move || {
+        let mut peak = 0;
+        while let Some(now) = peak_memory(pid) {
+            peak = peak.max(now);
+            thread::sleep(Duration::from_millis(20));
+        }
+        peak
+    });
+    let mut digest = String::new();
+    sum.stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut digest)
+        .unwrap();
+    assert!(sum.wait().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    (digest, watcher.join().unwrap())
+}

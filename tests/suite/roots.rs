@@ -1,0 +1,303 @@
+//! Root file systems other than the host's: directories, archives, layers.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rstest::rstest;
+use tidemill_tests::{
+    Mode, TarEntry, World, busybox_root, busybox_tar, has_program, skip, tree, write_tar,
+};
+
+/// Shows owners and permissions of the files that the small root has.
+const SHOW_OWNED: &str = "cd /data; stat -c '%n %a %u %g' of-root of-app of-other setuid link; cat of-root; readlink link";
+
+/// As the archive has it. Nothing in a sandbox may raise its rights, so the mount ignores setuid.
+const OWNED: &str = "of-root 644 0 0\nof-app 640 1000 1000\nof-other 604 4242 4343\n\
+                     setuid 4755 0 0\nlink 777 0 0\ndata/of-rootof-root\n";
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_directory_is_a_root(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let root = world.path().join("root");
+    if let Err(why) = busybox_root(&root) {
+        skip(&why);
+        return;
+    }
+    let before = tree(&root);
+    let image = format!("dir:{}", root.display());
+    let flags = ["--image", &image, "--no-workspace", "--user", "0"];
+    let done = world
+        .job("echo hello; ls /; touch /made /bin/made; rm /etc/group; ls /made")
+        .args(flags);
+    let done = done.run();
+    assert_eq!(done.code, 0, "{done}");
+    assert!(
+        done.out().starts_with("hello\n") && done.out().ends_with("/made\n"),
+        "{done}"
+    );
+    assert!(
+        !done.out().contains("home\n"),
+        "something of the host is there: {done}"
+    );
+    assert!(tree(&root) == before, "the real root changed");
+    if mode == Mode::Root {
+        let owned = world.job(SHOW_OWNED).args(flags).run();
+        assert_eq!((owned.code, owned.out().as_str()), (0, OWNED), "{owned}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_archive_is_a_root_with_all_its_owners(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let plain = world.write("root.tar", "");
+    if let Err(why) = busybox_tar(File::create(&plain).unwrap()) {
+        skip(&why);
+        return;
+    }
+    let bytes = fs::read(&plain).unwrap();
+    let packed = world.write("root.tar.zst", zstd::encode_all(&*bytes, 1).unwrap());
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gz, &bytes).unwrap();
+    let gzipped = world.write("root.tgz", gz.finish().unwrap());
+    for archive in [&plain, &packed, &gzipped] {
+        let image = format!("tar:{}", archive.display());
+        for user in ["0", "1000"] {
+            let flags = ["--image", &image, "--no-workspace", "--user", user];
+            let text = format!("id -u; {SHOW_OWNED}; cat of-app");
+            let done = world.job(&text).args(flags).run();
+            let out = done.out();
+            let (id, rest) = out.split_once('\n').unwrap();
+            assert_eq!(id, user, "{done}");
+            // Only its own user and root may read this one.
+            assert!(rest.starts_with(OWNED), "{done}");
+            assert!(rest.ends_with("data/of-app"), "{done}");
+        }
+        let image = format!("tar:{}", archive.display());
+        let flags = ["--image", &image, "--no-workspace", "--user", "4000"];
+        let done = world
+            .job("cat /data/of-app; echo changed > /data/of-root")
+            .args(flags)
+            .run();
+        assert_ne!(done.code, 0, "{done}");
+        assert_eq!(done.out(), "", "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn layers_lie_over_the_image_and_later_ones_over_earlier_ones(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    world.write("one/a", "one\n");
+    world.write("one/b", "one\n");
+    world.write("two/b", "two\n");
+    world.write("two/c.txt", "two\n");
+    world.write("two/d.bin", "two\n");
+    let single = world.write("single", "single\n");
+    let archive = world.write("layer.tar", "");
+    let entries = [
+        TarEntry::dir("opt"),
+        TarEntry::file("opt/from-tar", "tar\n"),
+        TarEntry::file("opt/b", "tar\n"),
+    ];
+    write_tar(File::create(&archive).unwrap(), &entries);
+    let work = world.work();
+    let at = |path: &str| work.join(path).display().to_string();
+    let layers = [
+        format!("dir:{}=/layered", at("one")),
+        format!("dir:{}=/layered", at("two")),
+        format!("glob:{}=/globbed", at("two/*.txt")),
+        format!("file:{}=/layered/single", single.display()),
+        format!("tar:{}=/taken", archive.display()),
+    ];
+    let flags = layers.iter().flat_map(|layer| ["--layer", layer.as_str()]);
+    let text = "cd /layered; cat a b c.txt single; ls /globbed; cat /taken/opt/from-tar; \
+                echo changed > a && cat a";
+    let before = tree(&work);
+    let done = world.job(text).args(flags).run();
+    let expected = "one\ntwo\ntwo\nsingle\nc.txt\ntar\n";
+    assert!(done.out().starts_with(expected), "{done}");
+    assert!(tree(&work) == before, "a layer's source changed");
+    // What was built once is not built again: the second run says nothing of waiting.
+    let archive_only = format!("tar:{}=/taken", archive.display());
+    let again = world
+        .job("cat /taken/opt/b")
+        .args(["--layer", &archive_only])
+        .run();
+    assert_eq!((again.code, again.out().as_str()), (0, "tar\n"), "{again}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_empty_image_has_only_its_layers(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let root = world.make_dir("root");
+    if let Err(why) = busybox_root(&root) {
+        skip(&why);
+        return;
+    }
+    let layer = format!("dir:{}=/bin", root.join("bin").display());
+    let flags = ["--image", "none", "--no-workspace", "--layer", &layer];
+    let done = world
+        .program(["/bin/sh", "-c", "echo /*"])
+        .args(flags)
+        .run();
+    assert_eq!(done.code, 0, "{done}");
+    let out = done.out();
+    let entries: Vec<&str> = out.split_whitespace().collect();
+    assert!(
+        entries.contains(&"/bin") && entries.contains(&"/proc"),
+        "{done}"
+    );
+    for host in ["/usr", "/lib", "/root", "/work", "/boot"] {
+        assert!(!entries.contains(&host), "{host}: {done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_archive_cannot_write_out_of_its_tree(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let outside = world.write("outside/victim", "safe\n");
+    let place = outside.parent().unwrap().display().to_string();
+    let link_out = TarEntry::symlink("door", &place);
+    for (number, entries) in [
+        vec![link_out.clone(), TarEntry::file("door/victim", "taken\n")],
+        vec![link_out, TarEntry::file("door/new", "taken\n")],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let archive = world.write(format!("evil-{number}.tar"), "");
+        write_tar(File::create(&archive).unwrap(), &entries);
+        let layer = format!("tar:{}=/evil", archive.display());
+        // Refused or harmless; either way nothing outside is touched.
+        let done = world.job("true").args(["--layer", &layer]).run();
+        assert!([0, 125].contains(&done.code), "{done}");
+        assert_eq!(fs::read_to_string(&outside).unwrap(), "safe\n");
+        assert_eq!(fs::read_dir(outside.parent().unwrap()).unwrap().count(), 1);
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn slow_a_debian_tree_works(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let archive = match debian() {
+        Ok(archive) => archive,
+        Err(why) => {
+            skip(&why);
+            return;
+        }
+    };
+    let image = format!("tar:{}", archive.display());
+    let flags = ["--image", &image, "--no-workspace", "--user", "0"];
+    let text = "apt-get --version | head -n 1; python3 -c 'print(6 * 7)'; id -un; \
+                stat -c %U:%G /etc/shadow /var/mail; su --help >/dev/null && echo su";
+    let done = world.job(text).args(flags).run();
+    let out = done.out();
+    assert_eq!(done.code, 0, "{done}");
+    assert!(out.starts_with("apt "), "{done}");
+    assert!(
+        out.ends_with("42\nroot\nroot:shadow\nroot:mail\nsu\n"),
+        "{done}"
+    );
+    if mode == Mode::Root {
+        // The same tree as a directory.
+        let root = world.path().join("debian");
+        fs::create_dir(&root).unwrap();
+        let unpacked = Command::new("tar")
+            .arg("-xpf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&root)
+            .status();
+        assert!(unpacked.unwrap().success());
+        let image = format!("dir:{}", root.display());
+        let flags = ["--image", &image, "--no-workspace", "--user", "0"];
+        let done = world.job(text).args(flags).run();
+        assert_eq!((done.code, done.out()), (0, out), "{done}");
+    }
+}
+
+/// An archive of a small Debian system, made once and kept beside the build.
+fn debian() -> Result<PathBuf, String> {
+    if !Mode::suite_is_root() {
+        return Err("only root can make a Debian tree".to_owned());
+    }
+    if !has_program("debootstrap") {
+        return Err("debootstrap is missing".to_owned());
+    }
+    let kept = std::env::temp_dir().join("tidemill-suite-0/debian-bookworm.tar");
+    let _guard = lock(&kept);
+    if kept.exists() {
+        return Ok(kept);
+    }
+    let work = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let root = work.path().join("root");
+    let packages = "--include=python3-minimal,ca-certificates";
+    let output = Command::new("timeout")
+        .args([
+            "300",
+            "debootstrap",
+            "--variant=minbase",
+            packages,
+            "bookworm",
+        ])
+        .arg(&root)
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stdout);
+        let last = said.lines().last().unwrap_or("it said nothing").to_owned();
+        return Err(format!(
+            "debootstrap failed (is its mirror reachable?): {last}"
+        ));
+    }
+    let draft = kept.with_extension("draft");
+    let packed = Command::new("tar")
+        .args([
+            "--one-file-system",
+            "--exclude=./dev/*",
+            "--exclude=./var/cache/apt/archives/*.deb",
+        ])
+        .arg("-cf")
+        .arg(&draft)
+        .arg("-C")
+        .arg(&root)
+        .arg(".")
+        .status()
+        .map_err(|error| error.to_string())?;
+    if !packed.success() {
+        return Err("tar failed".to_owned());
+    }
+    fs::rename(&draft, &kept).map_err(|error| error.to_string())?;
+    Ok(kept)
+}
+
+/// Only one process makes it.
+fn lock(path: &Path) -> File {
+    let file = File::create(path.with_extension("lock")).expect("the suite's directory is ours");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("it can be locked");
+    file
+}
