@@ -16,7 +16,9 @@ use crate::listing::{ListCursor, ListPage, Resolve};
 use crate::open::{OpenError, OpenOptions};
 use crate::sqlite::readers::Readers;
 use crate::sqlite::writer::Writer;
-use crate::sqlite::writer::{ChangeRequest, Command, Decide, Observer, Stored, WAITING_MAX, Write};
+use crate::sqlite::writer::{
+    ChangeRequest, Command, Decide, Ending, Observer, Stored, WAITING_MAX, Write,
+};
 use crate::sqlite::{connect, read};
 
 /// Events that are on the disk, in the order of their commits.
@@ -82,14 +84,17 @@ impl Store {
         }
     }
 
-    /// Waits until everything that was asked is done, and closes the database.
+    /// Waits until everything that was asked is done, and closes the database. Whoever closes it
+    /// last moves the write-ahead log into the database, which takes several syncs of the disk.
     pub async fn close(&self) {
-        self.inner.readers.close().await;
-        let (reply, done) = oneshot::channel();
-        if self.send(Command::Close(reply)).await.is_ok() {
-            // An error means that the writer is gone, which is what was wanted.
-            drop(done.await);
-        }
+        self.stop(Ending::Close).await;
+    }
+
+    /// Waits until everything that was asked is done, and leaves the database open until the process
+    /// ends, which has to be soon. What was acknowledged is on the disk; moving it into its place is
+    /// left to those who come later, as after a crash, and costs them less than closing costs here.
+    pub async fn leave(&self) {
+        self.stop(Ending::Leave).await;
     }
 
     /// Records a new execution: its spec, and the events `created` and `queued`. Once the future was
@@ -327,6 +332,15 @@ impl Store {
         let result = read::kept(&mut reader.connection).await;
         reader.give_back();
         result
+    }
+
+    async fn stop(&self, ending: Ending) {
+        self.inner.readers.close().await;
+        let (reply, done) = oneshot::channel();
+        if self.send(Command::Stop(ending, reply)).await.is_ok() {
+            // An error means that the writer is gone, which is what was wanted.
+            drop(done.await);
+        }
     }
 
     async fn change(

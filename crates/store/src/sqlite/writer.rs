@@ -46,7 +46,16 @@ pub(crate) enum Command {
     /// Whether other processes have written.
     Changed(Reply<bool>),
     /// To stop, once everything before is done.
-    Close(oneshot::Sender<()>),
+    Stop(Ending, oneshot::Sender<()>),
+}
+
+/// What becomes of the database when the writer stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It is closed.
+    Close,
+    /// It stays open until the process ends.
+    Leave,
 }
 
 /// What can be written.
@@ -132,8 +141,8 @@ impl Writer {
 
     /// Works until it is told to stop, or until nobody is left who could ask for anything.
     pub(crate) async fn run(mut self) {
-        let mut closing = None;
-        while closing.is_none() {
+        let mut stop = None;
+        while stop.is_none() {
             let Some(first) = self.commands.recv().await else {
                 break;
             };
@@ -147,8 +156,8 @@ impl Writer {
                         // Whoever asked may have gone away.
                         drop(reply.send(answer));
                     }
-                    Command::Close(reply) => {
-                        closing = Some(reply);
+                    Command::Stop(ending, reply) => {
+                        stop = Some((ending, reply));
                         break;
                     }
                 }
@@ -162,10 +171,16 @@ impl Writer {
             }
         }
         self.commands.close();
-        if let Err(error) = self.connection.close().await {
-            tracing::warn!(%error, "the database did not close cleanly");
+        let ending = stop.as_ref().map_or(Ending::Close, |(ending, _)| *ending);
+        match ending {
+            Ending::Close => {
+                if let Err(error) = self.connection.close().await {
+                    tracing::warn!(%error, "the database did not close cleanly");
+                }
+            }
+            Ending::Leave => std::mem::forget(self.connection),
         }
-        if let Some(reply) = closing {
+        if let Some((_, reply)) = stop {
             // Whoever asked may have gone away.
             let _ = reply.send(());
         }

@@ -65,7 +65,7 @@ pub async fn conformance(lab: &Lab) {
     a_decision_that_panics_harms_only_itself(&lab.open(11).await).await;
     an_observer_sees_every_event_once_and_in_order(lab).await;
     somebody_elses_execution_is_kept(&lab.open(13).await).await;
-    what_was_acknowledged_is_there_after_closing(lab).await;
+    what_was_acknowledged_is_there_after_closing_and_after_leaving(lab).await;
     a_caller_that_goes_away_does_not_take_its_change_back(&lab.open(15).await).await;
     a_cancellation_is_one_step(&lab.open(16).await).await;
 }
@@ -694,7 +694,7 @@ async fn somebody_elses_execution_is_kept(store: &Store) {
     );
 }
 
-async fn what_was_acknowledged_is_there_after_closing(lab: &Lab) {
+async fn what_was_acknowledged_is_there_after_closing_and_after_leaving(lab: &Lab) {
     let store = lab.open(14).await;
     running(&store, 1).await;
     let other = store.clone();
@@ -711,6 +711,12 @@ async fn what_was_acknowledged_is_there_after_closing(lab: &Lab) {
     let store = lab.open(14).await;
     let snapshot = store.snapshot(id(1)).await.expect("it can be read");
     assert_eq!(snapshot.expect("it is there").state, State::Running);
+    record(&store, 1, vec![completed()]).await.expect("it runs");
+    store.leave().await;
+    assert!(matches!(store.changed().await, Err(StoreError::Closed)));
+    let store = lab.open(14).await;
+    let snapshot = store.snapshot(id(1)).await.expect("it can be read");
+    assert_eq!(snapshot.expect("it is there").state, State::Succeeded);
 }
 
 async fn a_caller_that_goes_away_does_not_take_its_change_back(store: &Store) {
