@@ -72,8 +72,7 @@ impl LogText {
         if self.is_mid_line() {
             self.end_line(&mut text);
         }
-        text.push_str(&format!("[{} left out here]\n", ByteSize(bytes)));
-        text
+        text + &format!("[{} left out here]\n", ByteSize(bytes))
     }
 
     /// True if the last line has not ended.

@@ -173,7 +173,7 @@ async fn follow(
         snapshot,
         interrupt,
         mut signals,
-    } = watch.to_end(handle).await?;
+    } = watch.until_end(handle).await?;
     if let Some(lines) = lines {
         tokio::select! {
             () = lines.finish(&snapshot) => {}

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidemill_core::RunnerId;
 use tidemill_hub::Hub;
 use tidemill_image::{HostView, TreeStore};
-use tidemill_runner::{Capacity, LocalImages, LocalRunner, RunnerConfig};
+use tidemill_runner::{Capacity, LocalImages, LocalRunner, REPORT_WAITS, RunnerConfig};
 use tidemill_sandbox::{Launcher, LauncherConfig, LauncherError};
 
 use super::local_hub::LocalHub;
@@ -61,6 +61,7 @@ fn runner(hub: &Hub, launcher: Launcher, state_dir: &Path) -> Result<LocalRunner
         runner: RunnerId(machine()),
         capacity: Capacity::slots(SLOTS),
         prepare_timeout: Some(PREPARE_TIMEOUT),
+        report_waits: REPORT_WAITS.to_vec(),
         logs: hub.state_dir().logs(),
         scratch: Some(hub.state_dir().sandboxes()),
         hub: Arc::new(LocalHub(hub.clone())),

@@ -93,7 +93,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Stays until the job has ended and its end is recorded.
-    pub(crate) async fn to_end(mut self, mut handle: JobHandle) -> Result<Watched, Failure> {
+    pub(crate) async fn until_end(mut self, mut handle: JobHandle) -> Result<Watched, Failure> {
         let shows_status = self.ui.is_terminal() && self.terminal.is_none();
         let mut stages = shows_status.then(|| self.hub.follow(self.id, 0));
         let mut ticks = interval(TICK);

@@ -164,34 +164,41 @@ pub(crate) fn closing(snapshot: &Snapshot) -> String {
 }
 
 fn verdict(snapshot: &Snapshot) -> String {
-    let mut verdict = state(snapshot.state).to_owned();
     // The reason of a cancellation or a time limit says itself how the program took it.
-    match (snapshot.state, snapshot.exit_code, snapshot.signal) {
-        (State::Failed, Some(code), _) => verdict.push_str(&format!(" with exit code {code}")),
+    let end = match (snapshot.state, snapshot.exit_code, snapshot.signal) {
+        (State::Failed, Some(code), _) => format!(" with exit code {code}"),
         (State::Failed, None, Some(signal)) => {
-            verdict.push_str(&format!(" by {}", signal_name(signal)));
-            if snapshot.core_dumped {
-                verdict.push_str(" (core dumped)");
-            }
+            let core = if snapshot.core_dumped {
+                " (core dumped)"
+            } else {
+                ""
+            };
+            format!(" by {}{core}", signal_name(signal))
         }
-        _ => {}
-    }
-    if let Some(duration) = snapshot
+        _ => String::new(),
+    };
+    let after = snapshot
         .duration_ms
         .filter(|_| snapshot.started_at.is_some())
-    {
-        verdict.push_str(&format!(" after {}", time(duration.as_duration())));
-    }
-    if let Some(reason) = &snapshot.reason
-        && !tells_nothing_more(reason.code)
-    {
-        let message = reason
-            .message
-            .strip_prefix("cancelled: ")
-            .unwrap_or(&reason.message);
-        verdict.push_str(&format!(": {}", plain(message)));
-    }
-    verdict
+        .map(|duration| format!(" after {}", time(duration.as_duration())));
+    let why = snapshot
+        .reason
+        .as_ref()
+        .filter(|reason| !tells_nothing_more(reason.code))
+        .map(|reason| {
+            reason
+                .message
+                .strip_prefix("cancelled: ")
+                .unwrap_or(&reason.message)
+        })
+        .map(|message| format!(": {}", plain(message)));
+    [
+        state(snapshot.state).to_owned(),
+        end,
+        after.unwrap_or_default(),
+        why.unwrap_or_default(),
+    ]
+    .concat()
 }
 
 /// True for the reasons that exit code or signal already say.

@@ -44,12 +44,13 @@ pub(crate) fn table(snapshots: &[Snapshot], now: Timestamp, width: Option<usize>
 }
 
 fn line(row: &[String; 7], widths: &[usize; 7], room: usize) -> String {
-    let mut line = String::new();
-    for (cell, width) in row[..6].iter().zip(widths) {
-        line.push_str(&format!("{cell:<width$}  "));
-    }
-    line.push_str(&cut(&row[6], room));
-    line.trim_end().to_owned()
+    let mut cells: Vec<String> = row[..6]
+        .iter()
+        .zip(widths)
+        .map(|(cell, width)| format!("{cell:<width$}"))
+        .collect();
+    cells.push(cut(&row[6], room));
+    cells.join("  ").trim_end().to_owned()
 }
 
 fn row(snapshot: &Snapshot, now: Timestamp) -> [String; 7] {
