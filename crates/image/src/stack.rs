@@ -281,9 +281,7 @@ impl Stack {
         }
         let layers = layers_of(mount);
         let rest = below(home, &mount.dest).unwrap_or("");
-        let missing = layers
-            .iter()
-            .all(|tree| matches!(walk(&tree.path, rest), Way::Nothing));
+        let missing = look_down(&layers, rest) == Found::Nothing;
         if missing && mount.access == PathAccess::CopyOnWrite {
             let skeleton = Skeleton::over(&layers, rest, SkeletonStep::Dir);
             let path = skeleton.build(trees)?;
@@ -537,10 +535,7 @@ impl Stack {
         let dest = mount.dest.clone();
         let rest = below(path, &dest).unwrap_or("").to_owned();
         let layers = layers_of(mount);
-        if layers
-            .iter()
-            .any(|tree| !matches!(walk(&tree.path, &rest), Way::Nothing))
-        {
+        if look_down(&layers, &rest) != Found::Nothing {
             return Ok(());
         }
         let job_owned = matches!(mount.owners, Owners::Job { .. });
@@ -704,6 +699,18 @@ fn look_in_trees(dirs: &[Tree], name: &str) -> Found {
     Found::Dir(found)
 }
 
+/// What the overlay of some directories shows at a relative path.
+fn look_down(layers: &[Tree], path: &str) -> Found {
+    let mut found = Found::Dir(layers.to_vec());
+    for name in names(path) {
+        let Found::Dir(dirs) = &found else {
+            return found;
+        };
+        found = look_in_trees(dirs, name);
+    }
+    found
+}
+
 /// What one tree has at a path.
 enum Way {
     /// Nothing at the path, and nothing on the way that would cover what is below.
@@ -727,3 +734,6 @@ fn walk(tree: &str, path: &str) -> Way {
     }
     Way::Dir(at)
 }
+
+#[cfg(test)]
+mod tests;

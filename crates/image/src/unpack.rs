@@ -981,3 +981,6 @@ impl Read for Shared {
         Ok(length)
     }
 }
+
+#[cfg(test)]
+mod tests;
