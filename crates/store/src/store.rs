@@ -15,9 +15,8 @@ use crate::fault::{StoreError, WriteError};
 use crate::listing::{ListCursor, ListPage, Resolve};
 use crate::open::{OpenError, OpenOptions};
 use crate::sqlite::readers::Readers;
-use crate::sqlite::writer::Writer;
 use crate::sqlite::writer::{
-    ChangeRequest, Command, Decide, Ending, Observer, Stored, WAITING_MAX, Write,
+    ChangeRequest, Command, Decide, Ending, Observer, Stored, WAITING_MAX, Write, Writer,
 };
 use crate::sqlite::{connect, read};
 

@@ -285,6 +285,8 @@ pub(crate) async fn on_a_full_disk(root: &Path) {
     let error = fails(&path).await;
     assert!(matches!(error, OpenError::Full { .. }), "{error:?}");
     std::fs::remove_file(&filler).unwrap();
+    let reserve = root.join("reserve");
+    std::fs::write(&reserve, vec![1; 256 << 10]).unwrap();
 
     let store = Store::open(&path).await.unwrap();
     let mut acknowledged = Vec::new();
@@ -317,18 +319,9 @@ pub(crate) async fn on_a_full_disk(root: &Path) {
         "nothing of it is there"
     );
     // Once there is room again the same store goes on.
-    for number in &acknowledged {
-        let id = ExecutionId::for_test(*number);
-        let ask = tidemill_core::Timestamp(5);
-        let cancelled = store
-            .transact(id, ask, |snapshot| {
-                tidemill_ledger::cancel::request(snapshot, "ann")
-            })
-            .await;
-        if cancelled.is_err() {
-            break;
-        }
-    }
+    std::fs::remove_file(&reserve).unwrap();
+    store.create(child::new(9_999)).await.unwrap();
+    acknowledged.push(9_999);
     store.close().await;
     let store = Store::open(&path).await.unwrap();
     assert_eq!(
