@@ -1,5 +1,7 @@
 //! The flags of a job as a draft, with the flag that each part came from.
 
+use std::collections::BTreeMap;
+
 use tidemill_core::diagnostic::pointer;
 use tidemill_core::draft::{Draft, LimitsDraft, Located};
 use tidemill_core::{Diagnostic, DiagnosticCode};
@@ -9,130 +11,143 @@ use crate::diagnostics::FlagPlaces;
 
 /// Reads the flags. Relative paths start from `cwd`.
 pub(crate) fn draft_of(args: &JobArgs, cwd: &str) -> (Draft, FlagPlaces) {
-    let mut places = FlagPlaces::default();
-    let mut found = Vec::new();
-    let mut labels = std::collections::BTreeMap::new();
-    for label in &args.labels {
-        let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        let place = pointer("/labels", key);
-        places.insert(&place, format!("--label {}", shortened(key)));
-        if label.contains('=') {
-            labels.insert(key.to_owned(), value.to_owned());
-        } else {
-            found.push(
-                Diagnostic::error(
-                    DiagnosticCode::LabelForm,
-                    place,
-                    format!("the label `{}` has no value", shortened(label)),
-                )
-                .with_hint(format!("write --label {}=VALUE", shortened(label))),
-            );
-        }
-    }
-    let mut env = std::collections::BTreeMap::new();
-    for variable in &args.env {
-        let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
-        let place = pointer("/env", name);
-        places.insert(&place, format!("--env {}", shortened(name)));
-        if variable.contains('=') {
-            env.insert(name.to_owned(), value.to_owned());
-        } else {
-            found.push(
-                Diagnostic::error(
-                    DiagnosticCode::VariableForm,
-                    place,
-                    format!("the variable `{}` has no value", shortened(name)),
-                )
-                .with_hint(format!(
-                    "write --env {0}=VALUE, or --pass-env {0} to pass yours on",
-                    shortened(name)
-                )),
-            );
-        }
-    }
-    let layers = located_list(&args.layers, cwd, "/layers", "--layer", &mut places);
-    for (index, name) in args.pass_env.iter().enumerate() {
-        places.insert(
-            format!("/pass_env/{index}"),
-            format!("--pass-env {}", shortened(name)),
-        );
-    }
+    let mut reader = Reader {
+        cwd,
+        places: FlagPlaces::default(),
+        found: Vec::new(),
+    };
     let (program, arguments) = match args.command.split_first() {
         Some((program, arguments)) => (Some(program.clone()), arguments.to_vec()),
         None => (None, Vec::new()),
     };
     if program.is_some() {
-        places.insert("/program", "PROGRAM");
-        places.insert("/args", "ARGS");
+        reader.places.insert("/program", "PROGRAM");
+        reader.places.insert("/args", "ARGS");
     }
-    let mut text = |place: &str, flag: &str, value: &Option<String>| {
-        if value.is_some() {
-            places.insert(place, flag);
-        }
-        value.clone()
-    };
-    let located = |value: Option<String>| value.map(|text| Located::new(text, cwd));
     let draft = Draft {
-        name: text("/name", "--name", &args.name),
-        labels,
+        name: reader.text("/name", "--name", &args.name),
+        labels: reader.labels(&args.labels),
         program,
         args: arguments,
-        image: located(text("/image", "--image", &args.image)),
-        layers,
-        workspace: located(text("/workspace", "--workspace", &args.workspace)),
-        no_workspace: args.no_workspace,
-        write: args.write,
-        workdir: text("/workdir", "--workdir", &args.workdir),
-        env,
-        pass_env: args.pass_env.clone(),
-        network: text("/network", "--net", &args.net),
-        limits: LimitsDraft {
-            memory: text("/limits/memory", "--memory", &args.memory),
-            cpus: text("/limits/cpus", "--cpus", &args.cpus),
-            pids: text("/limits/pids", "--pids", &args.pids),
-            disk: text("/limits/disk", "--disk", &args.disk),
-            timeout: text("/limits/timeout", "--timeout", &args.timeout),
-            grace: text("/limits/grace", "--grace", &args.grace),
-            log: text("/limits/log", "--log-limit", &args.log_limit),
-            open_files: None,
-        },
-        user: text("/user", "--user", &args.user),
-        stdin: args.stdin.then(|| "inherit".to_owned()),
-        tty: args.tty,
-        found,
+        image: reader.located("/image", "--image", &args.image),
+        layers: reader.layers(&args.layers),
+        workspace: reader.located("/workspace", "--workspace", &args.workspace),
+        no_workspace: reader.switch("/no_workspace", "--no-workspace", args.no_workspace),
+        write: reader.switch("/write", "--write", args.write),
+        workdir: reader.text("/workdir", "--workdir", &args.workdir),
+        env: reader.variables(&args.env),
+        pass_env: reader.passed(&args.pass_env),
+        network: reader.text("/network", "--net", &args.net),
+        limits: reader.limits(args),
+        user: reader.text("/user", "--user", &args.user),
+        stdin: reader
+            .switch("/stdin", "--stdin", args.stdin)
+            .then(|| "inherit".to_owned()),
+        tty: reader.switch("/tty", "--tty", args.tty),
         ..Draft::default()
     };
-    for (given, place, flag) in [
-        (args.no_workspace, "/no_workspace", "--no-workspace"),
-        (args.write, "/write", "--write"),
-        (args.stdin, "/stdin", "--stdin"),
-        (args.tty, "/tty", "--tty"),
-    ] {
-        if given {
-            places.insert(place, flag);
-        }
-    }
-    (draft, places)
+    let Reader { places, found, .. } = reader;
+    (Draft { found, ..draft }, places)
 }
 
-fn located_list(
-    texts: &[String],
-    cwd: &str,
-    list: &str,
-    flag: &str,
-    places: &mut FlagPlaces,
-) -> Vec<Located> {
-    texts
-        .iter()
-        .enumerate()
-        .map(|(index, text)| {
-            places.insert(
-                format!("{list}/{index}"),
-                format!("{flag} {}", shortened(text)),
-            );
-            Located::new(text.clone(), cwd)
+struct Reader<'a> {
+    cwd: &'a str,
+    places: FlagPlaces,
+    found: Vec<Diagnostic>,
+}
+
+impl Reader<'_> {
+    fn text(&mut self, place: &str, flag: &str, value: &Option<String>) -> Option<String> {
+        if value.is_some() {
+            self.places.insert(place, flag);
+        }
+        value.clone()
+    }
+
+    fn located(&mut self, place: &str, flag: &str, value: &Option<String>) -> Option<Located> {
+        self.text(place, flag, value)
+            .map(|text| Located::new(text, self.cwd))
+    }
+
+    fn switch(&mut self, place: &str, flag: &str, given: bool) -> bool {
+        if given {
+            self.places.insert(place, flag);
+        }
+        given
+    }
+
+    fn limits(&mut self, args: &JobArgs) -> LimitsDraft {
+        LimitsDraft {
+            memory: self.text("/limits/memory", "--memory", &args.memory),
+            cpus: self.text("/limits/cpus", "--cpus", &args.cpus),
+            pids: self.text("/limits/pids", "--pids", &args.pids),
+            disk: self.text("/limits/disk", "--disk", &args.disk),
+            timeout: self.text("/limits/timeout", "--timeout", &args.timeout),
+            grace: self.text("/limits/grace", "--grace", &args.grace),
+            log: self.text("/limits/log", "--log-limit", &args.log_limit),
+            open_files: None,
+        }
+    }
+
+    fn layers(&mut self, layers: &[String]) -> Vec<Located> {
+        for (index, layer) in layers.iter().enumerate() {
+            let flag = format!("--layer {}", shortened(layer));
+            self.places.insert(format!("/layers/{index}"), flag);
+        }
+        layers
+            .iter()
+            .map(|layer| Located::new(layer.clone(), self.cwd))
+            .collect()
+    }
+
+    fn passed(&mut self, names: &[String]) -> Vec<String> {
+        for (index, name) in names.iter().enumerate() {
+            let flag = format!("--pass-env {}", shortened(name));
+            self.places.insert(format!("/pass_env/{index}"), flag);
+        }
+        names.to_vec()
+    }
+
+    fn labels(&mut self, labels: &[String]) -> BTreeMap<String, String> {
+        self.pairs("/labels", "--label", labels, |label| {
+            let message = format!("the label `{label}` has no value");
+            let hint = format!("write --label {label}=VALUE");
+            (DiagnosticCode::LabelForm, message, hint)
         })
-        .collect()
+    }
+
+    fn variables(&mut self, variables: &[String]) -> BTreeMap<String, String> {
+        self.pairs("/env", "--env", variables, |name| {
+            let message = format!("the variable `{name}` has no value");
+            let hint = format!("write --env {name}=VALUE, or --pass-env {name} to pass yours on");
+            (DiagnosticCode::VariableForm, message, hint)
+        })
+    }
+
+    /// Splits `NAME=VALUE` at the first `=`. `complain` says what is wrong where there is none.
+    fn pairs(
+        &mut self,
+        field: &str,
+        flag: &str,
+        pairs: &[String],
+        complain: impl Fn(&str) -> (DiagnosticCode, String, String),
+    ) -> BTreeMap<String, String> {
+        let mut map = BTreeMap::new();
+        for pair in pairs {
+            let name = pair.split('=').next().unwrap_or_default();
+            let place = pointer(field, name);
+            self.places
+                .insert(&place, format!("{flag} {}", shortened(name)));
+            if let Some((name, value)) = pair.split_once('=') {
+                map.insert(name.to_owned(), value.to_owned());
+            } else {
+                let (code, message, hint) = complain(&shortened(pair));
+                self.found
+                    .push(Diagnostic::error(code, place, message).with_hint(hint));
+            }
+        }
+        map
+    }
 }
 
 /// A value as a message shows it: escaped, and cut where it is long.
@@ -147,4 +162,98 @@ fn shortened(text: &str) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn draft(line: &[&str]) -> (Draft, FlagPlaces) {
+        let cli = Cli::try_parse_from(["tidemill", "run"].iter().chain(line));
+        match cli.expect("the line is good").command {
+            Command::Run(args) => draft_of(&args.job, "/cwd"),
+            other => panic!("not a run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn values_end_where_they_end() {
+        let (draft, places) = draft(&["--env", "A=b=c\nd", "--env", "E=", "--label", "k=v=w", "x"]);
+        assert_eq!(
+            (draft.env["A"].as_str(), draft.env["E"].as_str()),
+            ("b=c\nd", "")
+        );
+        assert_eq!(draft.labels["k"], "v=w");
+        assert!(draft.found.is_empty());
+        assert_eq!(places.flag_of("/env/A"), Some("--env A"));
+    }
+
+    #[test]
+    fn every_flag_says_where_it_was_written() {
+        let (draft, places) = draft(&[
+            "--image",
+            "none",
+            "--layer",
+            "dir:a",
+            "--workspace",
+            "w",
+            "--write",
+            "--workdir",
+            "d",
+            "--pass-env",
+            "P",
+            "--net",
+            "host",
+            "--memory",
+            "1",
+            "--cpus",
+            "1",
+            "--pids",
+            "1",
+            "--disk",
+            "1",
+            "--timeout",
+            "1",
+            "--grace",
+            "1",
+            "--log-limit",
+            "1",
+            "--user",
+            "1",
+            "--stdin",
+            "--tty",
+            "--name",
+            "n",
+            "--env",
+            "bad",
+            "x",
+            "y",
+        ]);
+        for (place, flag) in [
+            ("/image", "--image"),
+            ("/layers/0", "--layer dir:a"),
+            ("/workspace", "--workspace"),
+            ("/write", "--write"),
+            ("/workdir", "--workdir"),
+            ("/pass_env/0", "--pass-env P"),
+            ("/network", "--net"),
+            ("/limits/memory", "--memory"),
+            ("/limits/log", "--log-limit"),
+            ("/user", "--user"),
+            ("/stdin", "--stdin"),
+            ("/tty", "--tty"),
+            ("/name", "--name"),
+            ("/env/bad", "--env bad"),
+            ("/program", "PROGRAM"),
+            ("/args/0", "ARGS"),
+        ] {
+            assert_eq!(places.flag_of(place), Some(flag), "{place}");
+        }
+        assert_eq!(draft.found.len(), 1, "a variable without a value");
+        assert_eq!(draft.layers[0].base, "/cwd");
+        assert_eq!(draft.limits.log.as_deref(), Some("1"));
+    }
 }

@@ -129,38 +129,7 @@ fn check_layer(
                 Layer::Tar { source, dest }
             })
         }
-        "file" => {
-            let Some(dest) = dest else {
-                let message = format!(
-                    "the layer `{}` does not say where the file appears",
-                    shown(text)
-                );
-                findings
-                    .error(DiagnosticCode::LayerForm, place, message)
-                    .hint(format!("write file:{}=/path/in/the/sandbox", shown(rest)));
-                return None;
-            };
-            if dest.ends_with('/') {
-                let message = format!("the destination `{}` of a file is a directory", shown(dest));
-                let name = source.rsplit('/').next().unwrap_or_default();
-                findings
-                    .error(DiagnosticCode::LayerForm, place, message)
-                    .hint(format!(
-                        "write the file's name too: {}{}",
-                        shown(dest),
-                        shown(name)
-                    ));
-                return None;
-            }
-            let dest = sandbox_path(findings, place, dest);
-            let source = Wanted::new(place, "the layer's source", PathKind::File).find(
-                source,
-                base,
-                surroundings,
-                findings,
-            );
-            Some(Layer::File { source, dest })
-        }
+        "file" => file_layer(place, layer, (source, dest), surroundings, findings),
         "glob" => {
             let dest = dest.map_or("/".to_owned(), |dest| sandbox_path(findings, place, dest));
             let (base, pattern) = split_pattern(source, base);
@@ -185,6 +154,45 @@ fn check_layer(
             None
         }
     }
+}
+
+fn file_layer(
+    place: &str,
+    layer: &Located,
+    (source, dest): (&str, Option<&str>),
+    surroundings: &Surroundings<'_>,
+    findings: &mut Findings,
+) -> Option<Layer> {
+    let Some(dest) = dest else {
+        let message = format!(
+            "the layer `{}` does not say where the file appears",
+            shown(&layer.text)
+        );
+        findings
+            .error(DiagnosticCode::LayerForm, place, message)
+            .hint(format!("write file:{}=/path/in/the/sandbox", shown(source)));
+        return None;
+    };
+    if dest.ends_with('/') {
+        let message = format!("the destination `{}` of a file is a directory", shown(dest));
+        let name = source.rsplit('/').next().unwrap_or_default();
+        findings
+            .error(DiagnosticCode::LayerForm, place, message)
+            .hint(format!(
+                "write the file's name too: {}{}",
+                shown(dest),
+                shown(name)
+            ));
+        return None;
+    }
+    let dest = sandbox_path(findings, place, dest);
+    let source = Wanted::new(place, "the layer's source", PathKind::File).find(
+        source,
+        &layer.base,
+        surroundings,
+        findings,
+    );
+    Some(Layer::File { source, dest })
 }
 
 fn layer_form(place: &str, text: &str, findings: &mut Findings) {
