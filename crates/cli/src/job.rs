@@ -1,10 +1,10 @@
 //! From flags and job file to a checked spec, or to everything that is wrong with them.
 
 use std::env;
-use std::path::{Path, PathBuf};
 
 use tidemill_core::check::{Surroundings, check};
 use tidemill_core::{Diagnostic, JobSpec};
+use tidemill_image::{HostView, implicit_workspace};
 
 use crate::args::JobArgs;
 use crate::diagnostics::{FlagPlaces, Placed, Written, usual_flag};
@@ -21,11 +21,14 @@ pub(crate) struct CheckedJob {
     pub(crate) warnings: Vec<Placed>,
     /// Why the job has no workspace though nobody said so.
     pub(crate) workspace_note: Option<String>,
+    /// What the check saw of the caller, for whoever plans the job.
+    pub(crate) host: HostView,
 }
 
 /// Reads and checks a job whole.
 pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
-    let cwd = working_directory()?;
+    let host = host_view()?;
+    let cwd = working_directory(&host)?;
     let file = args
         .file
         .as_deref()
@@ -41,12 +44,15 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
     let named = names_workspace(&file_draft) || names_workspace(&flag_draft);
     let draft = file_draft.overlay(flag_draft);
 
-    let implied = implied_workspace(&cwd, home_directory().as_deref());
+    let implied = implicit_workspace(&host);
     let surroundings = Surroundings {
         caller_variable: &host_files::caller_variable,
         pattern_error: &host_files::pattern_error,
         host_path: &host_files::host_path,
-        workspace: implied.as_ref().ok().map(|()| cwd.as_str()),
+        workspace: implied
+            .as_ref()
+            .ok()
+            .map(|workspace| workspace.path.as_str()),
     };
     // A file that is not even JSON has no fields that could be missed.
     let (spec, mut diagnostics) = if placed.iter().any(is_unreadable) {
@@ -69,7 +75,11 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
         Some(spec) if placed.iter().all(|found| !found.diagnostic.is_error()) => Ok(CheckedJob {
             spec,
             warnings: placed,
-            workspace_note: if named { None } else { implied.err() },
+            workspace_note: implied
+                .err()
+                .filter(|_| !named)
+                .map(|why| format!("{why}, so the job has none; {}", why.hint())),
+            host,
         }),
         _ => Err(refused(placed, args)),
     }
@@ -137,72 +147,26 @@ fn refused(placed: Vec<Placed>, args: &JobArgs) -> Failure {
     failure
 }
 
-/// The directory that the user stands in, by its real path.
-pub(crate) fn working_directory() -> Result<String, Failure> {
+/// What a plan may know of the caller.
+fn host_view() -> Result<HostView, Failure> {
+    HostView::current(env::vars_os()).map_err(|error| {
+        Failure::new(FailureKind::Usage, error.to_string()).hint("set HOME to your home directory")
+    })
+}
+
+/// The directory that the user stands in, as the shell names it.
+fn working_directory(host: &HostView) -> Result<String, Failure> {
     let unusable = || {
         Failure::new(
             FailureKind::Usage,
             "the directory that you stand in cannot be used",
         )
     };
-    let path = env::current_dir().map_err(|error| {
-        unusable()
-            .because(&error)
-            .hint("change to a directory that is there: `cd`")
-    })?;
-    path.into_os_string().into_string().map_err(|path| {
-        let path = PathBuf::from(path);
-        unusable().hint(format!("its path `{}` is not UTF-8", path.display()))
-    })
-}
-
-fn home_directory() -> Option<PathBuf> {
-    let home = PathBuf::from(env::var_os("HOME")?);
-    home.canonicalize().ok()
-}
-
-/// Whether the directory that the user stands in may be the workspace without having been named. A
-/// home has keys and tokens in it, so neither it nor what holds it is given to a job by chance.
-fn implied_workspace(cwd: &str, home: Option<&Path>) -> Result<(), String> {
-    let cwd = Path::new(cwd);
-    let is_home = home.is_some_and(|home| home.starts_with(cwd));
-    let is_system = cwd == Path::new("/")
-        || ["/proc", "/sys", "/dev"]
-            .iter()
-            .any(|system| cwd.starts_with(system));
-    if is_home && cwd != Path::new("/") {
-        return Err(format!(
-            "{} holds your home, so the job does not see it; `--workspace .` gives it to the job",
-            cwd.display()
-        ));
-    }
-    if is_system {
-        return Err(format!(
-            "{} cannot be a workspace, so the job has none",
-            cwd.display()
-        ));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_home_is_not_given_away_by_chance() {
-        let home = Some(Path::new("/home/ada"));
-        for (cwd, implied) in [
-            ("/home/ada/project", true),
-            ("/srv", true),
-            ("/home/adam", true),
-            ("/home/ada", false),
-            ("/home", false),
-            ("/", false),
-            ("/proc/1", false),
-        ] {
-            assert_eq!(implied_workspace(cwd, home).is_ok(), implied, "{cwd}");
-        }
-        assert!(implied_workspace("/home/ada", None).is_ok());
-    }
+    let cwd = host
+        .cwd
+        .as_ref()
+        .ok_or_else(|| unusable().hint("it is gone: change to a directory that is there"))?;
+    cwd.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| unusable().hint(format!("its path `{}` is not UTF-8", cwd.display())))
 }

@@ -23,10 +23,11 @@ use std::sync::Arc;
 use tidemill_core::job::Stdin;
 use tidemill_core::{Attempt, ExecutionId, JobSpec};
 use tidemill_hub::{Hub, NewJob};
+use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
 use tidemill_runner::{Job, JobHandle, LiveSink, LocalRunner};
 
-pub(crate) use self::place::{host_view, tree_store};
+pub(crate) use self::place::tree_store;
 
 use self::event_lines::EventLines;
 use self::screen::{Screen, Viewer};
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<u8, Fa
         .map(ResultFile::new)
         .transpose()?;
     let ended = checked(args, global, ui)
-        .and_then(|job| session::runtime()?.block_on(perform(job, global, ui)));
+        .and_then(|(job, host)| session::runtime()?.block_on(perform(job, host, global, ui)));
     match ended {
         Ok(run) => {
             if let Some(file) = &result_file {
@@ -83,11 +84,12 @@ struct Run {
     interrupt: Option<Interrupt>,
 }
 
-fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<JobSpec, Failure> {
+fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, HostView), Failure> {
     let CheckedJob {
         spec,
         warnings,
         workspace_note,
+        host,
     } = job::checked(&args.job)?;
     if spec.tty && global.format == Format::Json {
         let message = "a job with a terminal writes to yours, and so do the events as JSON";
@@ -105,12 +107,17 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<JobSpec, Fail
     if let Some(note) = workspace_note {
         ui.note(&note);
     }
-    Ok(spec)
+    Ok((spec, host))
 }
 
-async fn perform(spec: JobSpec, global: &GlobalArgs, ui: &Ui) -> Result<Run, Failure> {
+async fn perform(
+    spec: JobSpec,
+    host: HostView,
+    global: &GlobalArgs,
+    ui: &Ui,
+) -> Result<Run, Failure> {
     let signals = Signals::listen()?;
-    let place = place::open(global).await?;
+    let place = place::open(host, global).await?;
     let hub = place.hub.clone();
     let run = follow(spec, global.format, place, signals, ui).await;
     if run.is_ok()

@@ -9,7 +9,7 @@ use crate::diagnostics::render;
 use crate::failure::{Failure, FailureKind};
 use crate::job;
 use crate::output::Output;
-use crate::run::{host_view, tree_store};
+use crate::run::tree_store;
 use crate::state_dir::state_dir;
 use crate::text::{command_line, grant};
 use crate::ui::{Ui, plain};
@@ -43,7 +43,7 @@ pub(crate) fn explain(
         ui.note(note);
     }
     let state_dir = state_dir(global.state_dir.as_deref())?;
-    let host = host_view(&state_dir)?;
+    let host = job.host.with_state_dir(&state_dir);
     let trees = tree_store(&state_dir.join("trees"))?;
     let keys = layer_keys(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
     for key in &keys {

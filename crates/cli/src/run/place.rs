@@ -32,7 +32,7 @@ pub(crate) struct Place {
 }
 
 /// Opens it.
-pub(crate) async fn open(global: &GlobalArgs) -> Result<Place, Failure> {
+pub(crate) async fn open(host: HostView, global: &GlobalArgs) -> Result<Place, Failure> {
     let state_dir = state_dir(global.state_dir.as_deref())?;
     // The launcher needs a few milliseconds, and so does the database.
     let launching = {
@@ -44,7 +44,9 @@ pub(crate) async fn open(global: &GlobalArgs) -> Result<Place, Failure> {
         Failure::new(FailureKind::Internal, "the start of the launcher panicked").because(&error)
     })?;
     let hub = opened?;
-    let runner = match launched.and_then(|launcher| runner(&hub, launcher, &state_dir)) {
+    let runner = match launched
+        .and_then(|launcher| runner(&hub, launcher, host.with_state_dir(&state_dir)))
+    {
         Ok(runner) => runner,
         Err(failure) => {
             hub.close().await;
@@ -54,8 +56,7 @@ pub(crate) async fn open(global: &GlobalArgs) -> Result<Place, Failure> {
     Ok(Place { hub, runner })
 }
 
-fn runner(hub: &Hub, launcher: Launcher, state_dir: &Path) -> Result<LocalRunner, Failure> {
-    let host = host_view(state_dir)?;
+fn runner(hub: &Hub, launcher: Launcher, host: HostView) -> Result<LocalRunner, Failure> {
     let trees = tree_store(&hub.state_dir().trees())?;
     Ok(LocalRunner::start(RunnerConfig {
         runner: RunnerId(machine()),
@@ -68,14 +69,6 @@ fn runner(hub: &Hub, launcher: Launcher, state_dir: &Path) -> Result<LocalRunner
         sandboxes: Arc::new(launcher),
         images: Arc::new(LocalImages::new(host, trees)),
     }))
-}
-
-/// What a plan may know of the caller.
-pub(crate) fn host_view(state_dir: &Path) -> Result<HostView, Failure> {
-    let host = HostView::current(env::vars_os()).map_err(|error| {
-        Failure::new(FailureKind::Usage, error.to_string()).hint("set HOME to your home directory")
-    })?;
-    Ok(host.with_state_dir(state_dir))
 }
 
 pub(crate) fn tree_store(path: &Path) -> Result<TreeStore, Failure> {
