@@ -172,7 +172,7 @@ impl Hub {
                 owner: Mutex::new(None),
             }),
         };
-        hub.sweep().await?;
+        hub.sweep_quickly().await?;
         Ok(hub)
     }
 

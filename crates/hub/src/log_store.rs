@@ -70,6 +70,20 @@ impl LogStore {
         spool::remove(&self.dir(id)).ok();
     }
 
+    /// How many bytes of an execution's logs are not sealed.
+    pub(crate) fn spooled_bytes(&self, id: ExecutionId) -> u64 {
+        let files_in = |dir: &Path| -> Vec<fs::DirEntry> {
+            fs::read_dir(dir)
+                .map_or_else(|_| Vec::new(), |all| all.filter_map(Result::ok).collect())
+        };
+        files_in(&self.dir(id))
+            .iter()
+            .flat_map(|attempt| files_in(&attempt.path()))
+            .filter_map(|file| file.metadata().ok())
+            .map(|metadata| metadata.len())
+            .sum()
+    }
+
     /// Removes an object that nobody has any more.
     pub(crate) fn remove_object(&self, object: &Digest) {
         // An object that stays takes space and does no harm.
@@ -200,11 +214,14 @@ impl Hub {
     }
 
     /// Seals the logs of an execution that has ended: each becomes an object of the blob store, and
-    /// its spool is removed. False if there was nothing to seal.
+    /// its spool is removed. False if there was nothing to seal, or the execution has not ended.
     ///
     /// # Errors
     /// If that fails. Then the spool is still there, and readable.
     pub async fn seal_log(&self, id: ExecutionId) -> Result<bool, HubError> {
+        if !self.snapshot(id).await?.is_final() {
+            return Ok(false);
+        }
         let logs = self.inner().logs.clone();
         let packed = tokio::task::spawn_blocking(move || {
             let Some(lock) = logs.lock(id)? else {

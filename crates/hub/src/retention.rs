@@ -40,7 +40,7 @@ impl Hub {
         Ok(gone)
     }
 
-    /// The same, if no process has done so for a while.
+    /// The same, with a whole sweep before it, if no process has done so for a while.
     ///
     /// # Errors
     /// If the record cannot be read or changed.
@@ -51,6 +51,7 @@ impl Hub {
         }
         // Without the mark it is only done more often.
         File::create(&mark).ok();
+        self.sweep().await?;
         self.retain().await
     }
 }

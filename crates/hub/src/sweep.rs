@@ -9,11 +9,15 @@ use std::path::Path;
 use tidemill_core::{ExecutionId, Reason, ReasonCode};
 use tidemill_ledger::loss::{Retry, runner_lost};
 use tidemill_ledger::{Decision, Snapshot};
+use tidemill_log::spool;
 use tidemill_store::Unfinished;
 
 use crate::adapter;
 use crate::hub::{Hub, HubError};
 use crate::owner::{self, Life, OwnerFile};
+
+/// A log of this size is sealed in a fraction of a second.
+const QUICK_BYTES_MAX: u64 = 16 << 20;
 
 /// Removes what attempts left on the host: scratch directories, control groups.
 pub trait Remnants: Send + Sync + fmt::Debug {
@@ -44,6 +48,16 @@ impl Hub {
     /// # Errors
     /// If the record cannot be read or written.
     pub async fn sweep(&self) -> Result<Swept, HubError> {
+        self.sweep_logs_of(u64::MAX).await
+    }
+
+    /// The same, for when somebody waits: larger logs stay as they are, readable, until a sweep that
+    /// has time.
+    pub(crate) async fn sweep_quickly(&self) -> Result<Swept, HubError> {
+        self.sweep_logs_of(QUICK_BYTES_MAX).await
+    }
+
+    async fn sweep_logs_of(&self, bytes_max: u64) -> Result<Swept, HubError> {
         let mut swept = Swept::default();
         let unfinished = self.inner().store.unfinished().await;
         let unfinished = unfinished.map_err(HubError::Store)?;
@@ -73,7 +87,8 @@ impl Hub {
         }
         self.remove_leavings().await?;
         for id in self.spooled() {
-            if self.seal_if_final(id).await? {
+            let is_small = self.inner().logs.spooled_bytes(id) <= bytes_max;
+            if is_small && self.seal_if_final(id).await? {
                 swept.sealed.push(id);
             }
         }
@@ -121,12 +136,20 @@ impl Hub {
         Ok(())
     }
 
-    /// Executions whose log is not sealed.
+    /// Executions whose log is not sealed. What was left in the middle of removing goes.
     fn spooled(&self) -> Vec<ExecutionId> {
-        names_in(&self.state_dir().logs())
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .collect()
+        let logs = self.state_dir().logs();
+        let names = names_in(&logs);
+        for name in &names {
+            if Path::new(name)
+                .extension()
+                .is_some_and(|it| it == spool::GONE)
+            {
+                // Somebody else may be removing it, too.
+                fs::remove_dir_all(logs.join(name)).ok();
+            }
+        }
+        names.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
     async fn seal_if_final(&self, id: ExecutionId) -> Result<bool, HubError> {

@@ -291,6 +291,10 @@ impl LogReader {
             let Some(totals) = totals else {
                 return Ok(Some(Next::Pending));
             };
+            // A spool that was removed meanwhile does not lack these bytes: they are in the sealed log.
+            if self.position < totals.bytes && self.source.totals()?.is_none() {
+                return Ok(Some(Next::Pending));
+            }
             let whole = [totals.stdout_bytes, totals.stderr_bytes];
             return Ok(Some(self.cross(totals.bytes, whole).unwrap_or(Next::End)));
         };

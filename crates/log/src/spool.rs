@@ -346,12 +346,25 @@ pub fn dir_of(logs: &Path, execution: ExecutionId, attempt: Attempt) -> PathBuf 
     logs.join(execution.to_string()).join(attempt.to_string())
 }
 
-/// Removes a spool that was sealed.
+/// What a directory is called while it is being removed; what is found under such a name may go.
+pub const GONE: &str = "gone";
+
+/// Removes a spool that was sealed, or a directory of several. For a reader it vanishes at once, so
+/// that it never takes a spool that is half removed for one that lacks bytes.
 ///
 /// # Errors
 /// If something of it stays. A spool that is not there is fine.
 pub fn remove(dir: &Path) -> Result<(), SpoolError> {
-    match fs::remove_dir_all(dir) {
+    let gone = dir.with_added_extension(GONE);
+    let removed = match fs::rename(dir, &gone) {
+        // Somebody was stopped in the middle of removing the one before it.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            fs::remove_dir_all(&gone).and_then(|()| fs::rename(dir, &gone))
+        }
+        other => other,
+    }
+    .and_then(|()| fs::remove_dir_all(&gone));
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(failed("remove", dir.to_owned(), error))
         }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -251,6 +252,42 @@ fn a_follower_goes_on_in_the_sealed_log() {
     );
     assert_eq!(&buffer[..3], b"two");
     assert_eq!(reader.next(&mut buffer).unwrap(), Next::End);
+}
+
+#[test]
+fn a_spool_that_vanishes_is_not_one_that_lacks_bytes() {
+    let root = TempDir::new().unwrap();
+    for _ in 0..200 {
+        let (dir, mut spool) = spool_in(&root, MIB);
+        spool.append(Stream::Stdout, Timestamp(0), b"text").unwrap();
+        spool.finish().unwrap();
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                spool::remove(&dir).unwrap();
+            });
+            start.wait();
+            let mut reader = LogReader::of_spool(dir.clone());
+            let mut buffer = [0; 64];
+            let next = reader.next(&mut buffer).unwrap();
+            let whole = matches!(next, Next::Piece(piece) if piece.length == 4);
+            assert!(whole || next == Next::Pending, "{next:?}");
+        });
+        assert!(!dir.exists());
+    }
+}
+
+#[test]
+fn what_was_left_in_the_middle_of_removing_is_removed_next_time() {
+    let root = TempDir::new().unwrap();
+    let (dir, mut spool) = spool_in(&root, MIB);
+    spool.append(Stream::Stdout, Timestamp(0), b"text").unwrap();
+    let left = dir.with_added_extension(spool::GONE);
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("rest"), "").unwrap();
+    spool::remove(&dir).unwrap();
+    assert!(!dir.exists() && !left.exists());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::adapter::{Adapter, Incoming, now};
+use crate::attempt::outcome::time;
 use crate::attempt::stop::StopPlan;
 use crate::hub_port::{HubPort, ReportError};
 use crate::images::{Images, LayerBuild, is_jobs_own_fault};
@@ -172,6 +173,11 @@ impl LocalRunner {
     /// Starts a runner on the current tokio runtime. Jobs run on threads of their own, so a runtime
     /// of one thread is enough.
     pub fn start(config: RunnerConfig) -> Self {
+        Self::start_giving_up_after(config, STUCK_AFTER)
+    }
+
+    /// Starts a runner that gives up a killed job whose processes have not ended after this time.
+    pub fn start_giving_up_after(config: RunnerConfig, stuck_after: Duration) -> Self {
         let (sender, receiver) = mpsc::channel(INCOMING_MAX);
         let (reporter, reporting) = Reporter::new(&config, sender.clone());
         let capacity = config.capacity;
@@ -183,7 +189,11 @@ impl LocalRunner {
         };
         runner.reporting.spawn(reporting);
         let dispatcher = Dispatcher::new(capacity, adapter);
-        runner.owner.spawn(own(dispatcher, receiver));
+        let owner = Owner {
+            dispatcher,
+            stuck_after,
+        };
+        runner.owner.spawn(owner.serve(receiver));
         runner
     }
 
@@ -231,26 +241,26 @@ impl LocalRunner {
     }
 }
 
-/// Owns the dispatcher until it was stopped and the last job is gone.
-async fn own(dispatcher: Dispatcher<Adapter>, mut receiver: Receiver<Incoming>) {
-    let mut owner = Owner { dispatcher };
-    while let Some(message) = receiver.recv().await {
-        owner.take(message);
-        let adapter = owner.adapter();
-        while adapter.tasks.try_join_next().is_some() {}
-        if owner.dispatcher.is_done() && owner.adapter().jobs.is_empty() {
-            break;
-        }
-    }
-    // Reports and seals; all timers ended with their jobs.
-    while owner.adapter().tasks.join_next().await.is_some() {}
-}
-
+/// Owns the dispatcher.
 struct Owner {
     dispatcher: Dispatcher<Adapter>,
+    stuck_after: Duration,
 }
 
 impl Owner {
+    /// Until it was stopped and the last job is gone.
+    async fn serve(mut self, mut receiver: Receiver<Incoming>) {
+        while let Some(message) = receiver.recv().await {
+            self.take(message);
+            while self.adapter().tasks.try_join_next().is_some() {}
+            if self.dispatcher.is_done() && self.adapter().jobs.is_empty() {
+                break;
+            }
+        }
+        // Reports and seals; all timers ended with their jobs.
+        while self.adapter().tasks.join_next().await.is_some() {}
+    }
+
     const fn adapter(&mut self) -> &mut Adapter {
         self.dispatcher.deps_mut()
     }
@@ -379,6 +389,7 @@ impl Owner {
 
     /// Gives a killed job up whose processes do not end.
     fn on_stuck(&mut self, id: JobId) {
+        let stuck_after = self.stuck_after;
         let adapter = self.adapter();
         let Some(state) = adapter.jobs.get(&id) else {
             return;
@@ -389,8 +400,8 @@ impl Owner {
         let reason = Reason::new(
             ReasonCode::Sandbox,
             format!(
-                "its processes were killed and have not ended for {} s: they hang in the kernel",
-                STUCK_AFTER.as_secs()
+                "its processes were killed and have not ended for {}: they hang in the kernel",
+                time(stuck_after.into())
             ),
         )
         .with_hint("look for a file system or device that does not answer");
@@ -416,13 +427,14 @@ impl Owner {
 
     /// Looks after jobs that were killed just now.
     fn watch_killed(&mut self) {
+        let stuck_after = self.stuck_after;
         let adapter = self.adapter();
         let killed: Vec<JobId> = (adapter.jobs.iter())
             .filter(|(_, state)| state.stop.take_killed())
             .map(|(id, _)| *id)
             .collect();
         for id in killed {
-            let timer = adapter.timer(STUCK_AFTER, Incoming::Stuck(id));
+            let timer = adapter.timer(stuck_after, Incoming::Stuck(id));
             adapter.keep_timer(id, timer);
         }
     }

@@ -44,9 +44,18 @@ impl Scene {
     }
 
     fn with(sandboxes: FakeSandboxes, images: FakeImages, slots: u32) -> Self {
+        Self::giving_up_after(PATIENCE, sandboxes, images, slots)
+    }
+
+    fn giving_up_after(
+        stuck_after: Duration,
+        sandboxes: FakeSandboxes,
+        images: FakeImages,
+        slots: u32,
+    ) -> Self {
         let root = TempDir::new().unwrap();
         let hub = FakeHub::default();
-        let runner = LocalRunner::start(RunnerConfig {
+        let config = RunnerConfig {
             runner: RunnerId("here".to_owned()),
             capacity: Capacity::slots(NonZeroU32::new(slots).unwrap()),
             prepare_timeout: Some(PATIENCE),
@@ -56,7 +65,8 @@ impl Scene {
             hub: Arc::new(hub.clone()),
             sandboxes: Arc::new(sandboxes.clone()),
             images: Arc::new(images),
-        });
+        };
+        let runner = LocalRunner::start_giving_up_after(config, stuck_after);
         Self {
             root,
             hub,
@@ -687,6 +697,40 @@ async fn f13_a_terminal_is_one_stream_with_a_handle_for_the_keyboard() {
     assert_eq!(pieces[0].0, Stream::Stdout);
     let seen = String::from_utf8(pieces[0].1.clone()).unwrap();
     assert!(seen.contains("got hi"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a9_a_job_that_hangs_in_the_kernel_is_given_up() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&gate);
+    let sandboxes = programs().with("undead", move |program| {
+        program.write(Stream::Stdout, b"up\n");
+        while !opened.load(Ordering::Acquire) {
+            program.wait_a_while(Duration::from_millis(5));
+        }
+        signalled(9)
+    });
+    let stuck_after = Duration::from_millis(150);
+    let mut scene = Scene::giving_up_after(stuck_after, sandboxes, FakeImages::default(), 2);
+    let (job, mut handle) = scene.enqueue(spec("undead"), None).await;
+    scene.started(job).await;
+    let cancel = scene.runner.cancel(job.execution, CancelMode::Now);
+    cancel.await.unwrap();
+    let given_up = ended(&mut handle).await;
+    assert!(matches!(given_up.event, Event::Cancelled { .. }));
+    let what = message(&given_up.event);
+    assert!(what.contains("have not ended for 150 ms"), "{what}");
+    let told = scene.hub.events(job);
+    let warned = told
+        .iter()
+        .filter(|event| event.kind() == "diagnostic")
+        .count();
+    assert_eq!(warned, 1);
+    // It ends after all, and nobody minds; the slot is free again.
+    gate.store(true, Ordering::Release);
+    let (_, next) = scene.run(spec("hello")).await;
+    assert!(matches!(next.event, Event::Completed { .. }));
+    timeout(PATIENCE, scene.runner.drain()).await.unwrap();
 }
 
 #[tokio::test]
