@@ -49,6 +49,16 @@ impl Record {
         self.0.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
     }
 
+    /// The same record without the long list of grants.
+    #[must_use]
+    pub fn without_grants(&self) -> Self {
+        let mut short = self.clone();
+        if let Some(fields) = short.0.as_object_mut() {
+            fields.remove("grants");
+        }
+        short
+    }
+
     /// The codes of the warnings.
     pub fn warnings(&self) -> Vec<&str> {
         let list = self.0["warnings"].as_array();

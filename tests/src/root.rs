@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 
 use tar::{Builder, EntryType, Header};
 
 use crate::host::is_file;
-use crate::mode::Mode;
+use crate::mode::{Account, Mode};
 
 /// The programs of busybox that the tests' jobs use.
 const APPLETS: &[&str] = &[
@@ -160,14 +160,26 @@ pub fn busybox_tar(sink: impl Write) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the small root as a directory. Its files have several owners if the suite is root, else
-/// they are all this user's.
+/// Makes the small root as a directory. For root its files have several owners, for anybody else
+/// they are all of this account.
 ///
 /// # Errors
 /// Why this host has nothing to make it of.
-pub fn busybox_root(at: &Path) -> Result<(), String> {
+pub fn busybox_root(at: &Path, account: &Account) -> Result<(), String> {
     let entries = entries()?;
     fs::create_dir_all(at).expect("the world is ours");
+    let give = |path: &Path, owner: (u64, u64)| {
+        if !Mode::suite_is_root() {
+            return;
+        }
+        let id = |id: u64| u32::try_from(id).expect("ids are small here");
+        let (uid, gid) = match account.uid {
+            0 => (id(owner.0), id(owner.1)),
+            _ => (account.uid, account.gid),
+        };
+        lchown(path, Some(uid), Some(gid)).expect("root may do so");
+    };
+    give(at, (0, 0));
     for entry in &entries {
         let path = at.join(&entry.path);
         match (&entry.target, entry.kind) {
@@ -177,16 +189,12 @@ pub fn busybox_root(at: &Path) -> Result<(), String> {
             }
             _ => fs::write(&path, &entry.content).expect("the world is ours"),
         }
-        if entry.target.is_some() {
-            continue;
+        let path = at.join(entry.path.trim_end_matches('/'));
+        give(&path, entry.owner);
+        if entry.target.is_none() {
+            fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode))
+                .expect("the file is ours");
         }
-        if Mode::suite_is_root() {
-            let id = |id: u64| u32::try_from(id).expect("ids are small here");
-            let owner = (id(entry.owner.0), id(entry.owner.1));
-            chown(&path, Some(owner.0), Some(owner.1)).expect("root may do so");
-        }
-        fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode))
-            .expect("the file is ours");
     }
     Ok(())
 }

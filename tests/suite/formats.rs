@@ -165,7 +165,7 @@ fn a_result_file_that_cannot_be_written_is_said_before_anything_runs(#[case] mod
     let target = world.path().join("no/such/directory/result.json");
     let flags = ["--write", "--result-file", target.to_str().unwrap()];
     let done = world.bare_run(flags).args(["--", "touch", "ran"]).run();
-    assert_eq!(done.code, 125, "{done}");
+    assert_eq!(done.code, 2, "{done}");
     assert!(
         done.err().contains("result.json") || done.err().contains("directory"),
         "{done}"

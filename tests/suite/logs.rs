@@ -96,7 +96,9 @@ fn b3_a_log_limit_cuts_and_changes_nothing_else(#[case] mode: Mode) {
     let text = String::from_utf8(world.ask(["logs", id])).unwrap();
     assert!(text.contains("left out"), "no word of what is missing");
     assert!(text.ends_with("LAST\n"));
-    assert!(record.warnings().contains(&"log"), "{done}");
+    let events = world.events(id);
+    let outcome = &events.last().unwrap()["event"]["outcome"];
+    assert_eq!(outcome["log"]["dropped_bytes"], dropped, "{outcome:#}");
 }
 
 #[rstest]
@@ -219,7 +221,10 @@ fn b8_the_tail_is_kept_at_cancel(#[case] mode: Mode) {
     let copy = fs::read_to_string(world.work().join("copy")).unwrap();
     assert!(copy.ends_with("last 199\n"), "{done}");
     assert_eq!(done.out(), copy, "{done}");
-    assert_eq!(world.raw_log(done.record().id()), copy.as_bytes());
+    assert_eq!(
+        String::from_utf8_lossy(&world.raw_log(done.record().id())),
+        copy
+    );
 }
 
 #[rstest]
@@ -229,13 +234,22 @@ fn b8_the_tail_is_kept_at_the_time_limit(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let flags = ["--write", "--grace", "60s", "--timeout", "2s"];
+    // A time limit gives no grace: what counts is that nothing of what was written gets lost.
+    let flags = ["--write", "--timeout", "2s"];
     let done = world.job(COUNTER).args(flags).run();
     assert_eq!(done.code, 124, "{done}");
     let copy = fs::read_to_string(world.work().join("copy")).unwrap();
-    assert!(copy.ends_with("last 199\n"), "{done}");
-    assert_eq!(done.out(), copy, "{done}");
-    assert_eq!(world.raw_log(done.record().id()), copy.as_bytes());
+    assert!(copy.lines().count() > 10, "{done}");
+    let out = done.out();
+    // The job writes each line to its output first, so it may have been ended between the two.
+    let rest = out
+        .strip_prefix(&copy)
+        .unwrap_or_else(|| panic!("{copy:?}\n{done}"));
+    assert!(rest.lines().count() <= 1, "{rest:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&world.raw_log(done.record().id())),
+        out
+    );
 }
 
 #[rstest]
@@ -255,7 +269,10 @@ fn b8_the_tail_is_kept_at_ctrl_c(#[case] mode: Mode) {
     let copy = fs::read_to_string(world.work().join("copy")).unwrap();
     assert!(copy.ends_with("last 199\n"), "{done}");
     assert_eq!(done.out(), copy, "{done}");
-    assert_eq!(world.raw_log(done.record().id()), copy.as_bytes());
+    assert_eq!(
+        String::from_utf8_lossy(&world.raw_log(done.record().id())),
+        copy
+    );
 }
 
 #[rstest]
@@ -284,7 +301,7 @@ fn b9_bytes_are_kept_and_text_is_always_text(#[case] mode: Mode) {
     assert!(world.events(id).len() > 3);
 }
 
-/// Fifteen hundred lines on either stream, one after the other.
+/// Five hundred lines on either stream, one after the other.
 const ALTERNATING: &str = "i=0; while [ $i -lt 500 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done";
 
 #[rstest]

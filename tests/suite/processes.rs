@@ -368,7 +368,8 @@ fn a14_the_first_interrupt_asks_and_the_second_kills(#[case] mode: Mode) {
     job.await_output("ready").signal_group(Signal::INT);
     job.await_output("asked");
     // It says what happens, and how long it may take.
-    job.await_error("60");
+    job.await_error("1 min 0 s");
+    job.await_error("second Ctrl-C");
     assert!(job.is_running());
     job.signal_group(Signal::INT);
     let done = job.wait();

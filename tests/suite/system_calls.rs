@@ -44,7 +44,6 @@ const NEEDED: &[(i64, &str)] = &[
     (13, "rt_sigaction"),
     (16, "ioctl"),
     (41, "socket"),
-    (56, "clone"),
     (59, "execve"),
     (101, "ptrace"),
     (202, "futex"),
