@@ -18,6 +18,7 @@ mod init;
 mod landlock_wall;
 mod launcher;
 mod masks;
+mod mirror;
 mod namespace;
 mod output;
 mod pty;

@@ -13,6 +13,7 @@ use tidemill_core::root::{GeneratedFile, Node, Owners, RootMount};
 use tidemill_core::{Limits, RootPlan};
 
 use crate::masks;
+use crate::mirror;
 use crate::request::StartError;
 use crate::sys::mount::{
     self, ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, attach, clone_tree, new_file_system,
@@ -240,7 +241,7 @@ pub(crate) fn build(
     builder: User,
 ) -> Result<OwnedFd, StepError> {
     let site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
-    let root = site.stack_root(prepared.trees)?;
+    let root = site.stack_root(prepared.trees, plan)?;
     // A workspace or a home may lie below a temporary directory, and must not be covered by it; a layer
     // may bring the directory above one, and must not cover it.
     let covered = |path: &str| {
@@ -364,7 +365,7 @@ impl Site {
     }
 
     /// The trees below a private layer, or the private layer alone, mounted on the site.
-    fn stack_root(&self, trees: Vec<Source>) -> Result<OwnedFd, StepError> {
+    fn stack_root(&self, trees: Vec<Source>, plan: &RootPlan) -> Result<OwnedFd, StepError> {
         let owner = self.builder;
         let upper = self.make_directory("root-upper", 0o755, owner)?;
         let target = self.make_directory("root", 0o755, owner)?;
@@ -385,11 +386,34 @@ impl Site {
                 lowers.push(name);
             }
             lowers.reverse();
+            self.mirror_foreign(&trees, &upper, plan)?;
             overlay(&lowers, Some(("root-upper", "root-work")))
                 .step(|| "stack the image's trees with overlayfs".to_owned())?
         };
         attach(root.as_fd(), target.as_fd()).step(|| "mount the new root".to_owned())?;
         Ok(root)
+    }
+
+    /// Makes the directories that the plan needs where the image's own may not be written.
+    fn mirror_foreign(
+        &self,
+        trees: &[Source],
+        upper: &OwnedFd,
+        plan: &RootPlan,
+    ) -> Result<(), StepError> {
+        let tops: Vec<BorrowedFd<'_>> = trees.iter().rev().map(|tree| tree.tree.as_fd()).collect();
+        let mut foreign = false;
+        for tree in &tops {
+            foreign |=
+                mirror::is_foreign(*tree).step(|| "look at the owner of the image".to_owned())?;
+        }
+        if foreign {
+            for path in mirror::wanted(plan) {
+                mirror::mirror(&tops, upper, path)
+                    .step(|| format!("make {path} in the private layer"))?;
+            }
+        }
+        Ok(())
     }
 
     fn make_node(&self, root: BorrowedFd<'_>, node: &Node) -> Result<(), StepError> {
