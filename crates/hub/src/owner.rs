@@ -150,7 +150,7 @@ mod tests {
         let owners = root.path().join("owners");
         let owner = OwnerFile::create(&owners).unwrap();
         let name = owner.name().to_owned();
-        assert_eq!(names(&owners).unwrap(), [name.clone()]);
+        assert_eq!(names(&owners).unwrap(), std::slice::from_ref(&name));
         assert!(matches!(
             OwnerFile::probe(&owners, &name).unwrap(),
             Life::Held
