@@ -90,3 +90,67 @@ fn of_program(snapshot: &Snapshot) -> Option<u8> {
         code => u8::try_from(code).ok(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidemill_core::Reason;
+
+    use super::*;
+    use crate::testing::snapshot;
+
+    /// The exit code for a failed program: its code, its signal, the reason.
+    fn failed(code: Option<i32>, signal: Option<i32>, reason: ReasonCode) -> u8 {
+        let mut failed = snapshot(1, State::Failed);
+        failed.exit_code = code;
+        failed.signal = signal;
+        failed.reason = Some(Reason::new(reason, "it ended"));
+        of_execution(&failed, None)
+    }
+
+    #[test]
+    fn a5_the_table_of_exit_codes() {
+        assert_eq!(of_execution(&snapshot(1, State::Succeeded), None), 0);
+        assert_eq!(failed(Some(3), None, ReasonCode::Exit), 3);
+        assert_eq!(failed(Some(255), None, ReasonCode::Exit), 255);
+        assert_eq!(failed(None, Some(11), ReasonCode::Signal), 139);
+        assert_eq!(failed(None, Some(9), ReasonCode::Memory), 137);
+        assert_eq!(failed(Some(7), None, ReasonCode::Disk), 7);
+        assert_eq!(failed(Some(0), None, ReasonCode::Memory), 1);
+        assert_eq!(failed(None, None, ReasonCode::ProgramNotExecutable), 126);
+        assert_eq!(failed(None, None, ReasonCode::ProgramNotFound), 127);
+        for platform in [
+            ReasonCode::BadWorkdir,
+            ReasonCode::Layer,
+            ReasonCode::Sandbox,
+            ReasonCode::Lost,
+            ReasonCode::Shutdown,
+            ReasonCode::Internal,
+        ] {
+            assert_eq!(failed(None, None, platform), 125, "{platform}");
+        }
+        // The platform's fault is not hidden behind what the program said before.
+        assert_eq!(failed(Some(3), None, ReasonCode::Lost), 125);
+        assert_eq!(of_execution(&snapshot(1, State::TimedOut), None), 124);
+        assert_eq!(of_execution(&snapshot(1, State::Interrupted), None), 125);
+    }
+
+    #[test]
+    fn a_cancelled_run_ends_as_its_signal_says() {
+        let cancelled = snapshot(1, State::Cancelled);
+        assert_eq!(of_execution(&cancelled, None), 130);
+        for (interrupt, code) in [
+            (Interrupt::HangUp, 129),
+            (Interrupt::Keyboard, 130),
+            (Interrupt::Quit, 131),
+            (Interrupt::ReaderGone, 141),
+            (Interrupt::Terminate, 143),
+        ] {
+            assert_eq!(of_execution(&cancelled, Some(interrupt)), code);
+            // A job that ended before the signal could do anything ended as it ended.
+            assert_eq!(
+                of_execution(&snapshot(1, State::Succeeded), Some(interrupt)),
+                0
+            );
+        }
+    }
+}

@@ -288,6 +288,7 @@ fn lower_first(text: &str) -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use proptest::prelude::*;
     use tidemill_core::check::{Surroundings, check};
 
     use super::*;
@@ -395,5 +396,27 @@ mod tests {
         let (draft, placed) = file(r#"{"program": "a", "image": "dir:root"}"#).to_draft();
         assert!(placed.is_empty());
         assert_eq!(draft.image.unwrap().base, "/jobs");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_draft_or_has_a_place(text in any::<String>()) {
+            diagnose(&text);
+        }
+
+        #[test]
+        fn any_damage_to_a_good_file_has_a_place(at in 0_usize..400, insert in "[{}\\[\\],:\"a0\\\\ ]{0,3}") {
+            let good = r#"{"program": "a", "args": ["b\u00e9"], "env": {"A": "1"}, "limits": {"pids": 7}}"#;
+            let mut at = at % (good.len() + 1);
+            while !good.is_char_boundary(at) {
+                at -= 1;
+            }
+            let text = format!("{}{insert}{}", &good[..at], &good[at..]);
+            let lines = text.lines().count();
+            for line in diagnose(&text) {
+                let line: usize = line.split(':').next().unwrap().parse().unwrap();
+                prop_assert!(line <= lines);
+            }
+        }
     }
 }

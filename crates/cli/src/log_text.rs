@@ -282,6 +282,8 @@ impl Escape {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn shown(colours: bool, pieces: &[&[u8]]) -> String {
@@ -397,5 +399,25 @@ mod tests {
             1,
             "no fold at the very end"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_never_matter(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0_usize..200) {
+            let cut = cut.min(bytes.len());
+            let whole = shown(true, &[&bytes]);
+            prop_assert_eq!(shown(true, &[&bytes[..cut], &bytes[cut..]]), whole);
+        }
+
+        #[test]
+        fn nothing_but_colours_and_line_ends_controls_a_terminal(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let plain = shown(false, &[&bytes]);
+            prop_assert!(!plain.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{:?}", plain);
+            let coloured = shown(true, &[&bytes]);
+            let rest: String = coloured.split("\u{1b}[").enumerate().map(|(index, part)| {
+                if index == 0 { part } else { part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';' || c == ':').strip_prefix('m').expect("a colour") }
+            }).collect();
+            prop_assert_eq!(rest, plain);
+        }
     }
 }

@@ -27,8 +27,11 @@ fn schema_of(which: SchemaChoice) -> Schema {
 mod tests {
     use serde_json::{Value, json};
     use tidemill_core::check::{Surroundings, check};
+    use tidemill_core::event::{EVENT_VERSION, Outcome};
+    use tidemill_core::{Event, ExecutionId, Reason, ReasonCode, State, Timestamp};
 
     use super::*;
+    use crate::testing::snapshot;
 
     fn validates(which: SchemaChoice, value: &Value) -> bool {
         jsonschema::validator_for(schema_of(which).as_value())
@@ -82,5 +85,28 @@ mod tests {
         let spec = serde_json::to_value(spec.unwrap()).unwrap();
         assert!(validates(SchemaChoice::Spec, &spec), "{spec}");
         assert!(!validates(SchemaChoice::Spec, &json!({ "program": "a" })));
+    }
+
+    #[test]
+    fn records_and_events_fit_their_schemas() {
+        let mut record = snapshot(1, State::Failed);
+        record.signal = Some(9);
+        record.reason = Some(Reason::new(ReasonCode::Memory, "too much").with_hint("raise it"));
+        let record = serde_json::to_value(record).unwrap();
+        assert!(validates(SchemaChoice::Record, &record), "{record}");
+        assert!(!validates(SchemaChoice::Record, &json!({ "version": 1 })));
+        let event = EventRecord {
+            version: EVENT_VERSION,
+            execution: ExecutionId::for_test(1),
+            sequence: 1,
+            at: Timestamp(1),
+            event: Event::Failed {
+                reason: Reason::new(ReasonCode::Exit, "it ended"),
+                outcome: Some(Outcome::default()),
+            },
+        };
+        let event = serde_json::to_value(event).unwrap();
+        assert!(validates(SchemaChoice::Event, &event), "{event}");
+        assert!(!validates(SchemaChoice::Event, &record));
     }
 }
