@@ -112,3 +112,27 @@ async fn a_change_that_waits_too_long_for_another_process_says_so_and_later_ones
     super::opening::execute(&mut other, "ROLLBACK").await;
     assert!(store.set_owner(id, owner).await.unwrap());
 }
+
+#[tokio::test]
+async fn a_change_that_the_database_itself_refuses_leaves_nothing_and_later_ones_work() {
+    let (_directory, path) = place();
+    let store = Store::open(&path).await.unwrap();
+    let mut other = super::opening::raw(&path).await;
+    let trap = "CREATE TRIGGER trap BEFORE INSERT ON label BEGIN SELECT RAISE(ABORT, 'no'); END";
+    super::opening::execute(&mut other, trap).await;
+    let mut poisoned = child::new(1);
+    poisoned.spec.labels.insert("a".to_owned(), "b".to_owned());
+    let error = store.create(poisoned).await.unwrap_err();
+    let expected = tidemill_store::StoreError::Database {
+        doing: "store a label",
+        source: std::sync::Arc::new(sqlx::Error::RowNotFound),
+    };
+    let tidemill_store::WriteError::Store(error) = error else {
+        panic!("the ledger has nothing against it");
+    };
+    assert_eq!(error.to_string(), expected.to_string());
+    child::start(&store, 2).await;
+    let id = ExecutionId::for_test;
+    assert_eq!(store.snapshot(id(1)).await.unwrap(), None);
+    assert!(store.snapshot(id(2)).await.unwrap().is_some());
+}
