@@ -5,7 +5,7 @@
 //! which events there are to apply: a request to cancel, a report of somebody else's execution, a
 //! runner that was lost. Nothing here reads a clock, a file or a socket, and nothing waits.
 //!
-//! Start reading at [`moves`], then [`mod@apply`], then [`change`], which is what a store does in one
+//! Start reading at [`moves`], then [`mod@apply`], then [`mod@change`], which is what a store does in one
 //! transaction.
 
 pub mod admission;
