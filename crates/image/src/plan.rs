@@ -506,3 +506,6 @@ pub(crate) fn dir_node(path: &str, mode: u32) -> Node {
         job_owned: false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -479,6 +479,19 @@ pub fn home_secret_above(path: &Path) -> Option<&'static Secret> {
     })
 }
 
+/// True for a directory (relative to a home) in which the table knows secrets: a place of settings.
+pub fn holds_home_secrets(dir: &Path) -> bool {
+    let names = names_of(dir);
+    HOME_SECRETS.iter().any(|secret| {
+        let pattern: Vec<&str> = secret.pattern.split('/').collect();
+        pattern.len() > names.len()
+            && pattern
+                .iter()
+                .zip(&names)
+                .all(|(pattern, name)| name_matches(pattern, name))
+    })
+}
+
 /// What has to be hidden in a directory of a home: existing paths relative to `dir`. `dir_in_home`
 /// says where in the home it is; empty for the home itself.
 pub fn home_secrets_below(dir: &Path, dir_in_home: &Path) -> Vec<String> {
@@ -564,7 +577,7 @@ pub fn line_holds_secret(line: &str) -> bool {
         "credential",
     ];
     let line = line.trim();
-    if line.starts_with(['#', ';']) || line.starts_with("//") {
+    if line.starts_with(['#', ';']) {
         return false;
     }
     let lower = line.to_ascii_lowercase();
@@ -653,4 +666,79 @@ fn finish(mut found: Vec<String>) -> Vec<String> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        for (pattern, name, fits) in [
+            ("shadow*", "shadow", true),
+            ("shadow*", "shadow-", true),
+            ("shadow*", "myshadow", false),
+            ("*.key", "x.key", true),
+            ("*.key", "x.key.pub", false),
+            ("a*b*c", "aXbYc", true),
+            ("a*b*c", "acb", false),
+            ("a*b*c", "abc", true),
+            ("ab*ba", "aba", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "x", false),
+            (".ssh", ".sshx", false),
+        ] {
+            assert_eq!(name_matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn lines_with_passwords_are_told_from_lines_about_them() {
+        for line in [
+            "password = hunter2",
+            "//registry.test/:_authToken=abc",
+            "  \"token\": \"abc\",",
+            "http-proxy-password=x",
+            "index-url = https://user:pw@pypi.test/simple",
+            "url = https://ghp_abc@github.test/x",
+            "<password>x</password>",
+            "aws_secret_access_key = x",
+            "credentials=/root/.smb,uid=0",
+        ] {
+            assert!(line_holds_secret(line), "{line}");
+        }
+        for line in [
+            "# password = hunter2",
+            "; token=x",
+            "password =",
+            "url = ssh://git@github.test/x",
+            "index-url = https://pypi.test/simple",
+            "always-auth = true",
+            "",
+        ] {
+            assert!(!line_holds_secret(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_lies_below_a_secret_is_one() {
+        for (path, is_secret) in [
+            (".ssh", true),
+            (".ssh/keys/id", true),
+            (".config/gcloud/x", true),
+            (".config", false),
+            (".config/other", false),
+            (".cargo/credentials.toml", true),
+            (".cargo/bin", false),
+            (".nvm/versions/node/v20/etc/npmrc", true),
+            (".nvm/versions/node/v20/bin", false),
+        ] {
+            assert_eq!(
+                home_secret_above(Path::new(path)).is_some(),
+                is_secret,
+                "{path}"
+            );
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl<'a> Finder<'a> {
 
     fn add_path(&mut self) -> Result<(), PlanError> {
         for entry in self.entries.clone() {
-            if !entry.is_dir() {
+            if !self.on_host(&entry).is_dir() {
                 continue;
             }
             if !self.is_visible(&entry) {
@@ -148,12 +148,7 @@ impl<'a> Finder<'a> {
         if self.is_system(dir) && dir != Path::new("/usr/local/bin") {
             return Ok(());
         }
-        let dir_on_host = if self.is_system(dir) {
-            self.host.system(&dir.to_string_lossy())
-        } else {
-            dir.to_owned()
-        };
-        let Ok(entries) = fs::read_dir(dir_on_host) else {
+        let Ok(entries) = fs::read_dir(self.on_host(dir)) else {
             return Ok(());
         };
         for entry in entries.flatten().take(LINKS_MAX) {
@@ -211,9 +206,10 @@ impl<'a> Finder<'a> {
     }
 
     fn has_program(&self, programs: &[&str]) -> bool {
-        self.entries
-            .iter()
-            .any(|dir| programs.iter().any(|name| dir.join(name).exists()))
+        self.tools.path.iter().any(|dir| {
+            let dir = self.on_host(Path::new(dir));
+            programs.iter().any(|name| dir.join(name).exists())
+        })
     }
 
     fn pass_variables(&mut self) {
@@ -225,7 +221,12 @@ impl<'a> Finder<'a> {
             let Some(value) = self.host.variable(name) else {
                 continue;
             };
-            if !is_dir || (value.starts_with('/') && self.is_visible(Path::new(value))) {
+            let exists = || {
+                let found = self.stack.resolve(value).map(|resolved| resolved.found);
+                self.is_in_workspace(Path::new(value))
+                    || found.is_ok_and(|found| found != Found::Nothing)
+            };
+            if !is_dir || (value.starts_with('/') && exists()) {
                 self.tools.env.push(((*name).to_owned(), value.to_owned()));
             }
         }
@@ -243,7 +244,10 @@ impl<'a> Finder<'a> {
         if let Some(root) = self.marked_root(&real) {
             return self.mount(&root, PathAccess::ReadOnly, "a tool that PATH leads to");
         }
-        if real == *dir && !self.is_refused(&real) {
+        let is_settings = self
+            .in_home(&real)
+            .is_some_and(|inside| secret::holds_home_secrets(&inside));
+        if real == *dir && !is_settings && !self.is_refused(&real) {
             return self.mount(&real, PathAccess::ReadOnly, "a directory of PATH");
         }
         Ok(())
@@ -464,6 +468,14 @@ impl<'a> Finder<'a> {
             Ok(Found::Dir(dirs)) => !dirs.is_empty(),
             Ok(Found::File(_)) => true,
             _ => false,
+        }
+    }
+
+    /// Where a path is on this host: system directories may be elsewhere in tests.
+    fn on_host(&self, path: &Path) -> PathBuf {
+        match path.to_str() {
+            Some(system) if self.is_system(path) => self.host.system(system),
+            _ => path.to_owned(),
         }
     }
 
