@@ -115,6 +115,8 @@ pub(crate) enum FailureKind {
     Unable,
     /// Something that this machine cannot do, found by `doctor`.
     Unsupported,
+    /// Ctrl-C or the like, before there was anything to cancel.
+    Interrupted,
     /// Nobody reads standard output any more.
     ReaderGone,
     /// A defect in Tidemill.
@@ -127,7 +129,7 @@ impl FailureKind {
         match self {
             Self::Usage => ReasonCode::BadSpec,
             Self::Unable | Self::Unsupported => ReasonCode::Sandbox,
-            Self::ReaderGone => ReasonCode::Cancelled,
+            Self::Interrupted | Self::ReaderGone => ReasonCode::Cancelled,
             Self::State | Self::Internal => ReasonCode::Internal,
         }
     }
@@ -138,7 +140,8 @@ impl FailureKind {
             Self::Unsupported => 1,
             Self::Usage => 2,
             Self::State | Self::Unable | Self::Internal => 125,
-            // What a shell shows for a process that SIGPIPE ended.
+            // What a shell shows for a process that SIGINT ended, and one that SIGPIPE ended.
+            Self::Interrupted => 130,
             Self::ReaderGone => 141,
         }
     }

@@ -31,7 +31,7 @@ pub(crate) use self::place::tree_store;
 
 use self::event_lines::EventLines;
 use self::screen::{Screen, Viewer};
-use self::signals::Signals;
+use self::signals::{Signals, Wish};
 use self::terminal::Terminal;
 use self::watch::{Watch, Watched, Watchers};
 use crate::args::{Format, GlobalArgs, RunArgs};
@@ -116,8 +116,14 @@ async fn perform(
     global: &GlobalArgs,
     ui: &Ui,
 ) -> Result<Run, Failure> {
-    let signals = Signals::listen()?;
-    let place = place::open(host, global).await?;
+    let mut signals = Signals::listen()?;
+    let place = tokio::select! {
+        place = place::open(host, global) => place?,
+        // Another process may hold the record for a while, and nothing is there to be cancelled yet.
+        () = asked_to_end(&mut signals) => {
+            return Err(Failure::new(FailureKind::Interrupted, "interrupted before the job began"));
+        }
+    };
     let hub = place.hub.clone();
     let run = follow(spec, global.format, place, signals, ui).await;
     if run.is_ok()
@@ -127,6 +133,11 @@ async fn perform(
     }
     hub.close().await;
     run
+}
+
+/// Waits for a signal that asks this process to end. Cancel safe.
+async fn asked_to_end(signals: &mut Signals) {
+    while signals.next().await == Wish::Resize {}
 }
 
 /// Records the job, starts it and stays with it until it has ended.
@@ -185,7 +196,7 @@ async fn follow(
         tokio::select! {
             () = lines.finish(&snapshot) => {}
             // Whoever reads them stands still, and the caller does not want to wait for it.
-            _ = signals.next() => {}
+            () = asked_to_end(&mut signals) => {}
         }
     }
     close(&snapshot, interrupt, ui);
