@@ -177,38 +177,69 @@ fn user_namespaces() -> Check {
         }
         Err(error) => error,
     };
-    let check = Check::new(NAME, CheckState::Missing, error.to_string());
+    let Refusal { rule, fix } = namespace_refusal();
+    Check::new(NAME, CheckState::Missing, error.to_string())
+        .blocked_by(rule)
+        .fix(fix)
+}
+
+/// Why namespaces are refused, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Which rule of the host it is.
+    pub(crate) rule: String,
+    /// The exact fix.
+    pub(crate) fix: String,
+}
+
+impl Refusal {
+    fn new(rule: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            rule: rule.into(),
+            fix: fix.into(),
+        }
+    }
+
+    /// An error that a namespace was refused with, and the rule behind it.
+    pub(crate) fn explain(&self, error: &io::Error) -> io::Error {
+        let Self { rule, fix } = self;
+        io::Error::other(format!("{error}, because of {rule} (to allow it: {fix})"))
+    }
+}
+
+/// Looks for the rule that refuses namespaces, once they were refused.
+pub(crate) fn namespace_refusal() -> Refusal {
     if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
-        return check
-            .blocked_by("kernel.apparmor_restrict_unprivileged_userns = 1")
-            .fix(
-                "allow them for this binary: put \"abi <abi/4.0>, include <tunables/global> \
+        return Refusal::new(
+            "kernel.apparmor_restrict_unprivileged_userns = 1",
+            "allow them for this binary: put \"abi <abi/4.0>, include <tunables/global> \
                  profile tidemill /usr/local/bin/tidemill flags=(unconfined) { userns, }\" into \
-                 /etc/apparmor.d/tidemill and run `sudo apparmor_parser -r /etc/apparmor.d/tidemill`",
-            );
+             /etc/apparmor.d/tidemill and run `sudo apparmor_parser -r /etc/apparmor.d/tidemill`",
+        );
     }
     if read("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
-        return check
-            .blocked_by("kernel.unprivileged_userns_clone = 0")
-            .fix("sudo sysctl -w kernel.unprivileged_userns_clone=1");
+        return Refusal::new(
+            "kernel.unprivileged_userns_clone = 0",
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+        );
     }
     for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
         let setting = format!("user.max_{kind}_namespaces");
         let path = format!("/proc/sys/user/max_{kind}_namespaces");
         if read(&path).as_deref() == Some("0") {
             let fix = format!("sudo sysctl -w {setting}=65536");
-            return check.blocked_by(format!("{setting} = 0")).fix(fix);
+            return Refusal::new(format!("{setting} = 0"), fix);
         }
     }
     if read("/proc/self/status").is_some_and(|text| text.contains("Seccomp:\t2")) {
-        return check
-            .blocked_by("a seccomp filter of the container or service that this runs in")
-            .fix(
-                "in Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; in a \
-                 systemd unit: remove RestrictNamespaces= and SystemCallFilter=",
-            );
+        return Refusal::new(
+            "a seccomp filter of the container or service that this runs in",
+            "in Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; in a \
+             systemd unit: remove RestrictNamespaces= and SystemCallFilter=",
+        );
     }
-    check.blocked_by("a rule that this check does not know").fix(
+    Refusal::new(
+        "a rule that this check does not know",
         "try `unshare -Urmpfniu true`; see the kernel log for a security module that refused it",
     )
 }

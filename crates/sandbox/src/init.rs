@@ -13,6 +13,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -61,9 +62,11 @@ pub(crate) enum Report {
         system_ms: u64,
         largest_resident_bytes: u64,
         watched_peak_bytes: u64,
+        watched_peak_pids: Option<u64>,
         memory_kills: u64,
         disk_bytes: u64,
         disk_full: bool,
+        pids_full: bool,
     },
 }
 
@@ -80,6 +83,8 @@ pub(crate) struct Birth {
     pub(crate) cpus: Option<Vec<usize>>,
     /// True if process 1 itself has to bound memory, because no control group does.
     pub(crate) watch_memory: bool,
+    /// True if process 1 itself has to count processes, because no control group does.
+    pub(crate) watch_pids: bool,
     /// The bound of a private layer on disk, which process 1 itself has to keep.
     pub(crate) disk_limit: Option<u64>,
     /// Readable when the launcher has mapped the ids.
@@ -116,6 +121,8 @@ struct Watch {
     memory_limit: Option<u64>,
     peak_memory: u64,
     memory_kills: u64,
+    pids_limit: Option<u64>,
+    peak_pids: u64,
     disk_full: bool,
     /// Set if the private layer is on disk, where no file system bounds it.
     disk: Option<DiskWatch>,
@@ -178,6 +185,11 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
             .filter(|_| birth.watch_memory),
         peak_memory: 0,
         memory_kills: 0,
+        // Where the job's user is the builder too, process 1 is one of those that are counted.
+        pids_limit: birth.watch_pids.then(|| {
+            u64::from(request.limits.pids) - u64::from(builder.uid == request.root.account.user.uid)
+        }),
+        peak_pids: 1,
         disk_full: false,
         disk: birth
             .disk_limit
@@ -388,6 +400,8 @@ impl Watch {
         tell(self.channel.as_fd(), &Report::Started);
         let main = self.wait_for_main();
         let wall = self.started.elapsed();
+        // One more than there are now: the main one has just gone.
+        self.look_at_processes(1);
         let killed = self.end_the_rest(request.wait_children);
         self.look();
         let (user_ms, system_ms, largest) = process::children_usage();
@@ -405,9 +419,11 @@ impl Watch {
             system_ms,
             largest_resident_bytes: largest,
             watched_peak_bytes: self.peak_memory,
+            watched_peak_pids: self.pids_limit.map(|_| self.peak_pids),
             memory_kills: self.memory_kills,
             disk_bytes: used,
             disk_full: self.disk_full,
+            pids_full: self.pids_limit.is_some_and(|limit| self.peak_pids >= limit),
         };
         tell(self.channel.as_fd(), &report);
         process::exit_now(0)
@@ -519,15 +535,26 @@ impl Watch {
         }
     }
 
-    /// Looks at the fill of the private layer, and bounds memory where that is our task.
+    /// Looks at what no event tells: the private layer, and what no control group counts.
     fn look(&mut self) {
         self.look_at_disk();
-        let Some(limit) = self.memory_limit else {
+        self.look_at_processes(0);
+    }
+
+    /// Counts processes and memory where no control group does, and ends the largest process where
+    /// that is our task. `gone` is how many processes have ended just now.
+    fn look_at_processes(&mut self, gone: u64) {
+        if self.memory_limit.is_none() && self.pids_limit.is_none() {
             return;
-        };
-        let (total, largest) = memory_in_use();
-        self.peak_memory = self.peak_memory.max(total);
-        if total > limit
+        }
+        let InUse {
+            tasks,
+            bytes,
+            largest,
+        } = in_use();
+        self.peak_pids = self.peak_pids.max(tasks + gone);
+        self.peak_memory = self.peak_memory.max(bytes);
+        if self.memory_limit.is_some_and(|limit| bytes > limit)
             && let Some((pid, _)) = largest
             && process::kill(pid, libc::SIGKILL).is_ok()
         {
@@ -563,13 +590,22 @@ fn disk_in_use(site: &OwnedFd) -> u64 {
     total
 }
 
-/// Unshared resident bytes of all processes of this namespace, and the largest of them.
-fn memory_in_use() -> (u64, Option<(i32, u64)>) {
+/// What all processes of this namespace use, but for process 1.
+#[derive(Debug, Default)]
+struct InUse {
+    /// Processes and threads.
+    tasks: u64,
+    /// Unshared resident bytes.
+    bytes: u64,
+    /// The process with the most of them, and how many.
+    largest: Option<(i32, u64)>,
+}
+
+fn in_use() -> InUse {
     const PAGE: u64 = 4096;
-    let mut total = 0;
-    let mut largest: Option<(i32, u64)> = None;
+    let mut all = InUse::default();
     let Ok(entries) = fs::read_dir("/proc") else {
-        return (0, None);
+        return all;
     };
     for entry in entries.flatten() {
         let Some(pid) = entry
@@ -589,12 +625,15 @@ fn memory_in_use() -> (u64, Option<(i32, u64)>) {
             .map(|field| field.parse::<u64>().unwrap_or(0));
         let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
         let bytes = resident.saturating_sub(shared) * PAGE;
-        total += bytes;
-        if largest.is_none_or(|(_, most)| bytes > most) {
-            largest = Some((pid, bytes));
+        // A directory has one link for its name, one for itself and one from each below it.
+        let threads = fs::metadata(entry.path().join("task")).map_or(2, |task| task.nlink());
+        all.tasks += threads.saturating_sub(2);
+        all.bytes += bytes;
+        if all.largest.is_none_or(|(_, most)| bytes > most) {
+            all.largest = Some((pid, bytes));
         }
     }
-    (total, largest)
+    all
 }
 
 impl std::fmt::Debug for Watch {

@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use tidemill_core::job::User;
 use tidemill_core::root::Owners;
 
+use crate::host::namespace_refusal;
 use crate::identity::{self, Identity, JOB_ID_BASE, JOB_ID_COUNT};
 use crate::rootfs::IdMaps;
 use crate::sys::{mount, process};
@@ -109,7 +110,8 @@ fn enter_user_namespace(uid: u32, gid: u32) -> Result<Result<Identity, String>, 
     };
     drop(answer_writer);
     process::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).map_err(|error| {
-        format!("a user namespace could not be made: {error} (`tidemill doctor` says which rule blocks it)")
+        let error = namespace_refusal().explain(&error);
+        format!("a user namespace could not be made: {error}")
     })?;
     rustix::io::write(&ready_writer, b"g").map_err(|error| error.to_string())?;
     let mut answer = Vec::new();

@@ -175,8 +175,10 @@ pub struct Ended {
     pub usage: Usage,
     /// Set if the memory limit ended a process.
     pub oom: Option<Oom>,
-    /// How many forks the limit of processes refused.
+    /// How many forks the limit of processes refused, where a control group counts them.
     pub pids_refused: u64,
+    /// True if the job was seen to have as many processes as it may, where no control group counts.
+    pub pids_full: bool,
     /// True if the private layer was full at some time.
     pub disk_full: bool,
 }

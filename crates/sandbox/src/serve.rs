@@ -14,10 +14,13 @@ use std::process::ExitCode;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use tidemill_core::check::OPEN_FILES_MAX;
 use tidemill_core::job::{Network, User};
+use tidemill_core::limits::OPEN_FILES_DEFAULT;
 use tidemill_core::{ByteSize, Grant, Limits, Usage};
 
 use crate::cgroup::{CgroupPlaces, Controller, JobCgroup};
+use crate::host::namespace_refusal;
 use crate::identity::Identity;
 use crate::init::{self, Birth, Report};
 use crate::namespace::{IdMapCache, assume_identity};
@@ -63,6 +66,13 @@ fn serve() -> io::Result<()> {
     process::duplicate_onto(null.as_fd(), 1)?;
     let (bytes, _) = socket::receive(owner.as_fd(), true)?;
     let settings: Settings = serde_json::from_slice(&bytes)?;
+    // A job's own limits come from its spec, and not from whoever started this: a launcher with the
+    // privilege for it raises what was lowered. One without leaves the jobs with what there is.
+    process::limit_resource(
+        libc::RLIMIT_NOFILE,
+        u64::from(OPEN_FILES_DEFAULT),
+        u64::from(OPEN_FILES_MAX),
+    )?;
     let places = CgroupPlaces::find();
     let mut no_sub_ids = None;
     let identity = assume_identity(&mut no_sub_ids);
@@ -241,6 +251,7 @@ impl Server {
             sizes: sizes(&limits),
             cpus: self.choose_cpus(&limits),
             watch_memory: !cgroup.has(Controller::Memory),
+            watch_pids: !cgroup.has(Controller::Pids),
             denies_groups: self.identity.denies_groups(),
             disk_limit: request.scratch.as_ref().map(|_| sizes(&limits).disk),
             request,
@@ -251,6 +262,7 @@ impl Server {
             channel: inner,
         };
         let pid = match process::clone_process(namespaces)
+            .map_err(|error| namespace_refusal().explain(&error))
             .step(|| "make the namespaces of the sandbox".to_owned())?
         {
             process::Cloned::Child => {
@@ -411,7 +423,9 @@ impl Server {
                 if figures.peak_memory_bytes.is_some() {
                     ended.usage.peak_memory_bytes = figures.peak_memory_bytes;
                 }
-                ended.usage.peak_pids = figures.peak_pids;
+                if figures.peak_pids.is_some() {
+                    ended.usage.peak_pids = figures.peak_pids;
+                }
                 ended.pids_refused = figures.pids_refused;
                 let watched = ended.oom.as_ref().map_or(0, |oom| oom.kills);
                 if figures.oom_kills + watched > 0 {
@@ -491,9 +505,11 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         system_ms,
         largest_resident_bytes,
         watched_peak_bytes,
+        watched_peak_pids,
         memory_kills,
         disk_bytes,
         disk_full,
+        pids_full,
     }) = report
     else {
         // Process 1 was killed: by us, or by the kernel with the whole group.
@@ -513,7 +529,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
             user_ms,
             system_ms,
             peak_memory_bytes: Some(largest_resident_bytes.max(watched_peak_bytes)),
-            peak_pids: None,
+            peak_pids: watched_peak_pids,
             disk_bytes: Some(disk_bytes),
         },
         oom: (memory_kills > 0).then(|| Oom {
@@ -521,6 +537,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
             ..Oom::default()
         }),
         pids_refused: 0,
+        pids_full,
         disk_full,
     }
 }
