@@ -16,7 +16,7 @@ use tidemill_dispatch::{
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::attempt::Attempt;
 use crate::attempt::outcome::last_event;
@@ -28,6 +28,8 @@ use crate::reporter::{Receipt, Reporter};
 
 /// Layers that are built at once.
 const BUILDS_MAX: usize = 2;
+/// How long a sandbox with a time limit may take until its program runs.
+const SET_UP_MAX: Duration = Duration::from_secs(60);
 
 /// The time now: the runner's one look at the clock.
 pub(crate) fn now() -> Timestamp {
@@ -330,7 +332,19 @@ impl Deps for Adapter {
 
     fn start_timer(&mut self, job: JobId, timer: TimerKind, after: Duration) -> Timer {
         let message = Incoming::Dispatch(Message::TimerFired { job, timer });
-        self.timer(after, message)
+        let state = self.jobs.get(&job);
+        let (TimerKind::Run, Some(stop)) = (timer, state.map(|state| state.stop.clone())) else {
+            return self.timer(after, message);
+        };
+        let sender = self.sender.clone();
+        Timer(self.tasks.spawn(async move {
+            // The time of a program begins when it does: what sets it up does not eat from it.
+            if timeout(SET_UP_MAX, stop.has_started()).await.is_ok() {
+                sleep(after).await;
+            }
+            // Without the owner of the dispatcher nobody needs it.
+            sender.send(message).await.ok();
+        }))
     }
 
     fn fetch(&mut self, digest: Digest) {

@@ -192,7 +192,7 @@ impl Attempt {
                 return JobEnd::SystemError(error.reason());
             }
         };
-        let verdict = outcome::judge(&ended, &self.spec.limits, pumped.totals);
+        let verdict = outcome::judge(&ended, &self.spec.limits, pumped.totals, self.stop.note());
         self.tell_rest(pumped, verdict.warnings);
         JobEnd::Ran(verdict.completion)
     }

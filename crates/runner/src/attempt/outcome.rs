@@ -17,20 +17,20 @@ pub(crate) struct Verdict {
 }
 
 /// Judges how a program ended. A limit that was reached is the reason if the program ended badly,
-/// and a warning if it ended well; the log's limit is neither.
-pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals) -> Verdict {
+/// and a warning if it ended well or because it was made to (`note`); the log's limit is neither.
+pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals, note: StopNote) -> Verdict {
     let well = ended.exit_code == Some(0);
     let mut reached: Vec<Reason> = [
         ended.oom.as_ref().map(|oom| memory(oom, limits)),
         ended.disk_full.then(|| disk(limits)),
-        (ended.pids_refused > 0).then(|| pids(ended.pids_refused, limits)),
+        (ended.pids_refused > 0 || ended.pids_full).then(|| pids(ended.pids_refused, limits)),
     ]
     .into_iter()
     .flatten()
     .collect();
     let reason = if well {
         None
-    } else if reached.is_empty() {
+    } else if reached.is_empty() || note.signalled || note.killed {
         Some(plain(ended))
     } else {
         Some(reached.remove(0))
@@ -104,17 +104,14 @@ fn disk(limits: &Limits) -> Reason {
 }
 
 fn pids(refused: u64, limits: &Limits) -> Reason {
-    let times = if refused == 1 {
-        "once".to_owned()
-    } else {
-        format!("{refused} times")
+    let times = match refused {
+        0 => String::new(),
+        1 => ": a new one was refused once".to_owned(),
+        times => format!(": a new one was refused {times} times"),
     };
     Reason::new(
         ReasonCode::Pids,
-        format!(
-            "the limit of {} processes was reached: a new one was refused {times}",
-            limits.pids
-        ),
+        format!("the limit of {} processes was reached{times}", limits.pids),
     )
     .with_hint(raise("pids", Some(limits.pids.saturating_mul(2))))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemill_core::Millis;
 use tidemill_core::signal::SIGTERM;
+use tokio::sync::Notify;
 
 use crate::sandboxes::Killing;
 
@@ -32,6 +33,8 @@ pub(crate) struct StopNote {
 #[derive(Clone)]
 pub(crate) struct StopSwitch {
     state: Arc<Mutex<State>>,
+    /// Told once, when the program runs.
+    running: Arc<Notify>,
 }
 
 struct State {
@@ -61,6 +64,7 @@ impl StopSwitch {
                 note: StopNote::default(),
                 kill_taken: false,
             })),
+            running: Arc::default(),
         }
     }
 
@@ -115,6 +119,12 @@ impl StopSwitch {
         if state.asked.is_some() {
             state.act(StopPlan::Now);
         }
+        self.running.notify_one();
+    }
+
+    /// Waits until the program runs. For one listener. Cancel safe.
+    pub(crate) async fn has_started(&self) {
+        self.running.notified().await;
     }
 
     /// Nothing of the attempt is left.

@@ -32,7 +32,7 @@ fn oom(victim: Option<&str>, kills: u64) -> Option<Oom> {
 
 /// The reason and the warnings, as `code: message`.
 fn check(ended: Ended) -> (Option<String>, Vec<String>) {
-    let verdict = judge(&ended, &limits(), LogTotals::default());
+    let verdict = judge(&ended, &limits(), LogTotals::default(), StopNote::default());
     let text = |reason: &Reason| format!("{}: {}", reason.code, reason.message);
     (
         verdict.completion.reason.as_ref().map(text),
@@ -119,6 +119,14 @@ fn every_limit_names_itself_and_the_first_is_the_reason() {
         check(pids),
         only("pids: the limit of 512 processes was reached: a new one was refused 7 times")
     );
+    let seen = Ended {
+        pids_full: true,
+        ..exited(2)
+    };
+    assert_eq!(
+        check(seen),
+        only("pids: the limit of 512 processes was reached")
+    );
     let all = Ended {
         oom: oom(None, 2),
         disk_full: true,
@@ -153,13 +161,31 @@ fn a2_a_killed_left_over_is_a_warning_and_keeps_the_exit_code() {
 }
 
 #[test]
+fn a_limit_is_named_beside_a_cancel_or_a_time_limit() {
+    let ended = Ended {
+        signal: Some(9),
+        pids_refused: 3,
+        ..Ended::default()
+    };
+    let note = StopNote {
+        killed: true,
+        ..StopNote::default()
+    };
+    let verdict = judge(&ended, &limits(), LogTotals::default(), note);
+    let codes: Vec<_> = verdict.warnings.iter().map(|reason| reason.code).collect();
+    assert_eq!(codes, [ReasonCode::Pids]);
+    let reason = verdict.completion.reason.map(|reason| reason.code);
+    assert_eq!(reason, Some(ReasonCode::Signal));
+}
+
+#[test]
 fn the_log_never_changes_the_result() {
     let log = LogTotals {
         bytes: 5 << 20,
         dropped_bytes: 4 << 20,
         ..LogTotals::default()
     };
-    let verdict = judge(&exited(0), &limits(), log);
+    let verdict = judge(&exited(0), &limits(), log, StopNote::default());
     assert_eq!(verdict.completion.reason, None);
     assert!(verdict.warnings.is_empty());
     assert_eq!(verdict.completion.outcome.log, log);
@@ -171,7 +197,7 @@ fn a_limit_says_how_to_raise_it() {
         oom: oom(None, 1),
         ..exited(1)
     };
-    let verdict = judge(&ended, &limits(), LogTotals::default());
+    let verdict = judge(&ended, &limits(), LogTotals::default(), StopNote::default());
     let hint = verdict.completion.reason.and_then(|reason| reason.hint);
     assert!(hint.unwrap_or_default().ends_with("--memory 128MiB"));
 }
