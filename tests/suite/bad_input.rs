@@ -208,7 +208,7 @@ fn a_directory_that_is_no_project_is_not_taken(#[case] mode: Mode) {
     };
     world.write(world.home().join("letter"), "dear\n");
     let home = world.home().display().to_string();
-    let text = format!("pwd; cat {home}/letter 2>/dev/null; ls /root 2>/dev/null");
+    let text = format!("pwd; cat {home}/letter 2>/dev/null; ls /root 2>/dev/null; true");
     for directory in ["/", "/tmp", "/etc", "/usr", &home] {
         let done = world.job(&text).directory(directory).run();
         assert_eq!(

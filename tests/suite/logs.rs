@@ -197,6 +197,7 @@ fn watched(job: tidemill_tests::Background<'_>) -> (tidemill_tests::Done, u64) {
 
 /// Counts, says 200 more lines when it is asked to end, and writes all of it into a file as well.
 const COUNTER: &str = r#"
+exec 2>/dev/null
 say() { echo "$1"; echo "$1" >> copy; }
 finish() { i=0; while [ $i -lt 200 ]; do say "last $i"; i=$((i+1)); done; exit 0; }
 trap finish TERM

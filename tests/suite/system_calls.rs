@@ -46,7 +46,6 @@ const NEEDED: &[(i64, &str)] = &[
     (41, "socket"),
     (59, "execve"),
     (101, "ptrace"),
-    (202, "futex"),
     (228, "clock_gettime"),
     (257, "openat"),
     (302, "prlimit64"),
