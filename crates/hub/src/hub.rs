@@ -350,7 +350,7 @@ impl Hub {
     pub async fn close(&self) {
         self.inner.watch.stop();
         self.inner.subscriptions.close();
-        self.inner.store.close().await;
+        self.inner.store.leave().await;
         if let Some(owner) = self.owner().take() {
             owner.remove();
         }
