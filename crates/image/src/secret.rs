@@ -5,9 +5,12 @@
 //! second wall: for backups with lax modes, for files that the caller owns, and for a job whose ids
 //! are mapped to the caller's.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Component, Path};
+use std::sync::LazyLock;
 
 /// A path that is kept out. `*` in a name stands for any run of characters.
 #[derive(Debug, Clone, Copy)]
@@ -446,67 +449,79 @@ const SUSPICIOUS_NAMES: &[&str] = &[
 
 /// True if `name` fits `pattern`, in which `*` stands for any run of characters.
 pub fn name_matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or("");
-    let Some(mut rest) = name.strip_prefix(first) else {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = name
+        .strip_prefix(first)
+        .and_then(|name| name.strip_suffix(last));
+    let Some(mut inner) = inner else {
         return false;
     };
-    let mut open_end = false;
-    let parts: Vec<&str> = parts.collect();
-    for (index, part) in parts.iter().enumerate() {
-        open_end = part.is_empty();
-        if index + 1 == parts.len() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
+    for part in middle.split('*') {
+        match inner.find(part) {
+            Some(at) => inner = &inner[at + part.len()..],
             None => return false,
         }
     }
-    rest.is_empty() || open_end
+    true
 }
+
+/// A pattern, name by name.
+type Pattern = Vec<&'static str>;
+
+static HOME_PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    HOME_SECRETS
+        .iter()
+        .map(|secret| split(secret.pattern))
+        .collect()
+});
+static ETC_PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    ETC_SECRETS
+        .iter()
+        .map(|secret| split(secret.pattern))
+        .collect()
+});
+static ETC_MAYBE_PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    ETC_MAYBE_SECRETS
+        .iter()
+        .map(|pattern| split(pattern))
+        .collect()
+});
+static SUSPICIOUS_PATTERNS: LazyLock<Vec<Pattern>> =
+    LazyLock::new(|| SUSPICIOUS_NAMES.iter().map(|name| vec![*name]).collect());
 
 /// The entry of the table that `path` (relative to a home) is, or lies below.
 pub fn home_secret_above(path: &Path) -> Option<&'static Secret> {
-    let names: Vec<String> = names_of(path);
-    HOME_SECRETS.iter().find(|secret| {
-        let pattern: Vec<&str> = secret.pattern.split('/').collect();
-        pattern.len() <= names.len()
-            && pattern
-                .iter()
-                .zip(&names)
-                .all(|(pattern, name)| name_matches(pattern, name))
-    })
+    let names = names_of(path);
+    let above = |pattern: &Pattern| pattern.len() <= names.len() && fits(pattern, &names);
+    HOME_PATTERNS
+        .iter()
+        .position(above)
+        .map(|index| &HOME_SECRETS[index])
 }
 
 /// True for a directory (relative to a home) in which the table knows secrets: a place of settings.
 pub fn holds_home_secrets(dir: &Path) -> bool {
     let names = names_of(dir);
-    HOME_SECRETS.iter().any(|secret| {
-        let pattern: Vec<&str> = secret.pattern.split('/').collect();
-        pattern.len() > names.len()
-            && pattern
-                .iter()
-                .zip(&names)
-                .all(|(pattern, name)| name_matches(pattern, name))
-    })
+    HOME_PATTERNS
+        .iter()
+        .any(|pattern| pattern.len() > names.len() && fits(pattern, &names))
 }
 
 /// What has to be hidden in a directory of a home: existing paths relative to `dir`. `dir_in_home`
 /// says where in the home it is; empty for the home itself.
 pub fn home_secrets_below(dir: &Path, dir_in_home: &Path) -> Vec<String> {
     let names = names_of(dir_in_home);
+    let below: Vec<Pattern> = HOME_PATTERNS
+        .iter()
+        .filter(|pattern| pattern.len() > names.len() && fits(pattern, &names))
+        .map(|pattern| pattern[names.len()..].to_vec())
+        .collect();
     let mut found = Vec::new();
-    for secret in HOME_SECRETS {
-        let pattern: Vec<&str> = secret.pattern.split('/').collect();
-        if pattern.len() > names.len()
-            && pattern
-                .iter()
-                .zip(&names)
-                .all(|(pattern, name)| name_matches(pattern, name))
-        {
-            expand(dir, &pattern[names.len()..], String::new(), &mut found);
-        }
+    if !below.is_empty() {
+        expand(dir, &below, "", &mut found);
     }
     finish(found)
 }
@@ -514,17 +529,11 @@ pub fn home_secrets_below(dir: &Path, dir_in_home: &Path) -> Vec<String> {
 /// What has to be hidden in `/etc`: existing paths relative to `etc`.
 pub fn etc_secrets(etc: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for secret in ETC_SECRETS {
-        let pattern: Vec<&str> = secret.pattern.split('/').collect();
-        expand(etc, &pattern, String::new(), &mut found);
-    }
-    let mut maybe = Vec::new();
-    for pattern in ETC_MAYBE_SECRETS {
-        let pattern: Vec<&str> = pattern.split('/').collect();
-        expand(etc, &pattern, String::new(), &mut maybe);
-    }
+    expand(etc, &ETC_PATTERNS, "", &mut found);
+    let mut candidates = Vec::new();
+    expand(etc, &ETC_MAYBE_PATTERNS, "", &mut candidates);
     found.extend(
-        maybe
+        candidates
             .into_iter()
             .filter(|path| file_holds_secret(&etc.join(path))),
     );
@@ -534,10 +543,16 @@ pub fn etc_secrets(etc: &Path) -> Vec<String> {
 /// What has to be hidden directly in a directory about which nothing is known.
 pub fn suspicious_entries(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for pattern in SUSPICIOUS_NAMES {
-        expand(dir, &[pattern], String::new(), &mut found);
-    }
+    expand(dir, &SUSPICIOUS_PATTERNS, "", &mut found);
     finish(found)
+}
+
+/// True if each name fits its place in the pattern, as far as both go.
+fn fits(pattern: &Pattern, names: &[Cow<'_, str>]) -> bool {
+    pattern
+        .iter()
+        .zip(names)
+        .all(|(pattern, name)| name_matches(pattern, name))
 }
 
 /// How much of a settings file is looked at.
@@ -556,26 +571,34 @@ pub fn file_holds_secret(path: &Path) -> bool {
     let mut text = String::new();
     let read =
         File::open(path).and_then(|file| file.take(SETTINGS_BYTES_MAX).read_to_string(&mut text));
-    read.is_err() || text.lines().any(line_holds_secret)
+    if read.is_err() {
+        return true;
+    }
+    // Most files do not even mention one, and this is done for every job.
+    text.make_ascii_lowercase();
+    let mentions = text.contains("://") || SECRET_KEYS.iter().any(|key| text.contains(key));
+    mentions && text.lines().any(line_holds_secret)
 }
+
+/// What the names of settings with a password or token have in them.
+const SECRET_KEYS: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "token",
+    "secret",
+    "_auth",
+    "api_key",
+    "apikey",
+    "access_key",
+    "accesskey",
+    "private_key",
+    "credential",
+];
 
 /// True if a line of a settings file looks like one with a password or token. Comments do not
 /// count, and neither does a bare key without a value.
 pub fn line_holds_secret(line: &str) -> bool {
-    const KEYS: &[&str] = &[
-        "password",
-        "passwd",
-        "passphrase",
-        "token",
-        "secret",
-        "_auth",
-        "api_key",
-        "apikey",
-        "access_key",
-        "accesskey",
-        "private_key",
-        "credential",
-    ];
     let line = line.trim();
     if line.starts_with(['#', ';']) {
         return false;
@@ -584,7 +607,7 @@ pub fn line_holds_secret(line: &str) -> bool {
     if has_url_password(&lower) {
         return true;
     }
-    KEYS.iter().any(|key| {
+    SECRET_KEYS.iter().any(|key| {
         lower.match_indices(key).any(|(at, _)| {
             let rest = lower[at + key.len()..].trim_start_matches(|c: char| {
                 c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '"' | '\'' | ']')
@@ -609,46 +632,78 @@ fn has_url_password(line: &str) -> bool {
     })
 }
 
-fn names_of(path: &Path) -> Vec<String> {
+fn names_of(path: &Path) -> Vec<Cow<'_, str>> {
     path.components()
         .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            Component::Normal(name) => Some(name.to_string_lossy()),
             _ => None,
         })
         .collect()
 }
 
-/// Adds the existing paths below `dir` that fit the pattern.
-fn expand(dir: &Path, pattern: &[&str], prefix: String, found: &mut Vec<String>) {
-    let [first, rest @ ..] = pattern else {
-        found.push(prefix);
-        return;
-    };
-    let joined = |name: &str| {
-        if prefix.is_empty() {
+/// Literal names that are looked up one by one; for more, the directory is listed.
+const LOOK_UPS_MAX: usize = 8;
+
+/// Adds the existing paths below `dir` that fit one of the patterns. Each directory is listed at most
+/// once: this is done for every job.
+fn expand(dir: &Path, patterns: &[Pattern], prefix: &str, found: &mut Vec<String>) {
+    let has_star = |pattern: &&Pattern| pattern[0].contains('*');
+    let wanted = patterns.len() > LOOK_UPS_MAX || patterns.iter().any(|pattern| has_star(&pattern));
+    let listed = if wanted { list(dir) } else { None };
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for pattern in patterns {
+        match &listed {
+            Some(listed) if has_star(&pattern) => {
+                let fitting = listed.iter().filter(|name| name_matches(pattern[0], name));
+                names.extend(fitting.map(String::as_str));
+            }
+            Some(listed) => {
+                if listed
+                    .binary_search_by(|name| name.as_str().cmp(pattern[0]))
+                    .is_ok()
+                {
+                    names.insert(pattern[0]);
+                }
+            }
+            None => {
+                if dir.join(pattern[0]).symlink_metadata().is_ok() {
+                    names.insert(pattern[0]);
+                }
+            }
+        }
+    }
+    for name in names {
+        let path = if prefix.is_empty() {
             name.to_owned()
         } else {
             format!("{prefix}/{name}")
-        }
-    };
-    if !first.contains('*') {
-        if dir.join(first).symlink_metadata().is_ok() {
-            expand(&dir.join(first), rest, joined(first), found);
-        }
-        return;
-    }
-    let Ok(entries) = fs::read_dir(dir) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        // A name that is not UTF-8 cannot be written in a plan; no program writes its secrets so.
-        if let Some(name) = name.to_str()
-            && name_matches(first, name)
-        {
-            expand(&dir.join(name), rest, joined(name), found);
+        };
+        let fitting = patterns
+            .iter()
+            .filter(|pattern| name_matches(pattern[0], name));
+        let rest: Vec<Pattern> = fitting.map(|pattern| pattern[1..].to_vec()).collect();
+        if rest.iter().any(Vec::is_empty) {
+            found.push(path);
+        } else {
+            expand(&dir.join(name), &rest, &path, found);
         }
     }
+}
+
+/// The names in a directory, sorted; `None` if it cannot be listed.
+fn list(dir: &Path) -> Option<Vec<String>> {
+    // A name that is not UTF-8 cannot be written in a plan; no program writes its secrets so.
+    let names = fs::read_dir(dir).ok()?.flatten();
+    Some(
+        names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect(),
+    )
+}
+
+/// The names of a pattern.
+fn split(pattern: &'static str) -> Pattern {
+    pattern.split('/').collect()
 }
 
 /// Sorted, each once, without what lies below another one.

@@ -112,11 +112,17 @@ impl<'a> Finder<'a> {
     }
 
     fn add_path(&mut self) -> Result<(), PlanError> {
-        for entry in self.entries.clone() {
+        for (index, entry) in self.entries.clone().into_iter().enumerate() {
+            if self.entries[..index].contains(&entry) {
+                continue;
+            }
             if !self.on_host(&entry).is_dir() {
                 continue;
             }
             if !self.is_visible(&entry) {
+                if self.is_refused(&entry) {
+                    continue;
+                }
                 self.grant(&entry)?;
             }
             let shown = if self.is_visible(&entry) {
@@ -155,7 +161,10 @@ impl<'a> Finder<'a> {
             if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
                 continue;
             }
-            if let Ok(target) = fs::canonicalize(entry.path()) {
+            // A link to a neighbour leads nowhere new.
+            let is_neighbour = fs::read_link(entry.path())
+                .is_ok_and(|target| target.parent() == Some(Path::new("")));
+            if !is_neighbour && let Ok(target) = fs::canonicalize(entry.path()) {
                 self.grant_target(&target)?;
             }
         }
@@ -359,7 +368,8 @@ impl<'a> Finder<'a> {
         let Ok(metadata) = fs::metadata(&real) else {
             return Ok(());
         };
-        if self.is_mounted(dest) || self.is_in_workspace(path) || self.is_refused(&real) {
+        let is_refused = self.is_refused(path) || self.is_refused(&real);
+        if self.is_mounted(dest) || self.is_in_workspace(path) || is_refused {
             return Ok(());
         }
         // The mount's place may not lead through a link of the root.
@@ -368,7 +378,7 @@ impl<'a> Finder<'a> {
         }
         self.own_way(dest);
         let hidden = if metadata.is_dir() {
-            self.hidden(&real)
+            self.hidden(path, &real)
         } else {
             Vec::new()
         };
@@ -384,12 +394,15 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    fn hidden(&self, real: &Path) -> Vec<String> {
-        let mut hidden = match self.in_home(real) {
-            Some(inside) => secret::home_secrets_below(real, &inside),
-            None => Vec::new(),
-        };
-        if self.known_root(real).is_none() {
+    /// What to hide in a directory, whose place in the home may be a link to somewhere else.
+    fn hidden(&self, path: &Path, real: &Path) -> Vec<String> {
+        let mut hidden = Vec::new();
+        for name in [path, real] {
+            if let Some(inside) = self.in_home(name) {
+                hidden.extend(secret::home_secrets_below(real, &inside));
+            }
+        }
+        if self.known_root(path).is_none() {
             hidden.extend(secret::suspicious_entries(real));
         }
         hidden.sort();

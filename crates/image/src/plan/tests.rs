@@ -29,7 +29,10 @@ fn put(path: &Path, content: &str) {
 
 impl World {
     fn new() -> Self {
-        let base = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap())
+    }
+
+    fn at(base: TempDir) -> Self {
         let real = fs::canonicalize(base.path()).unwrap();
         let root = real.join("host");
         for file in [
@@ -505,6 +508,35 @@ fn tools_of_the_home_are_granted() {
 }
 
 #[test]
+fn tools_behind_links_are_granted_without_their_secrets() {
+    let mut world = World::new();
+    let home = world.host.home.clone();
+    let elsewhere = Path::new(&world.path("elsewhere")).to_owned();
+    put(&elsewhere.join("nvm/versions/node/v1/bin/node"), "program");
+    put(
+        &elsewhere.join("nvm/versions/node/v1/etc/npmrc"),
+        "TOP-SECRET",
+    );
+    put(&elsewhere.join("ssh/id_rsa"), "TOP-SECRET");
+    symlink(elsewhere.join("nvm"), home.join(".nvm")).unwrap();
+    symlink(elsewhere.join("ssh"), home.join(".ssh")).unwrap();
+    let path = format!(
+        "{}:{}",
+        world.home(".nvm/versions/node/v1/bin"),
+        world.home(".ssh")
+    );
+    world.set("PATH", &path);
+    let planned = world.plan(&world.spec());
+    assert!(shows(
+        &planned,
+        &elsewhere.join("nvm/versions/node/v1/bin/node")
+    ));
+    for secret in ["nvm/versions/node/v1/etc/npmrc", "ssh/id_rsa"] {
+        assert!(!shows(&planned, &elsewhere.join(secret)), "{secret}");
+    }
+}
+
+#[test]
 fn cargos_settings_lose_their_tokens() {
     let mut world = World::new();
     full_home(&mut world);
@@ -599,23 +631,32 @@ fn a_workspace_is_where_it_is_on_the_host() {
 
 #[test]
 fn a_workspace_keeps_the_name_that_the_caller_knows() {
-    let world = World::new();
-    symlink(world.home("src"), world.path("shortcut")).unwrap();
-    let mut spec = world.spec();
-    let named = world.path("shortcut/project");
-    spec.workspace.as_mut().unwrap().path.clone_from(&named);
-    let planned = world.plan(&spec);
-    assert_eq!(planned.workdir, named);
-    if world.path("").starts_with("/tmp/") {
-        // In a directory that the sandbox makes, no link can be: the workspace is mounted there.
-        assert!(mount(&planned, &named).is_some());
-    } else {
+    // Links cannot be made in the directories that the sandbox makes, such as /tmp.
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    fs::create_dir_all(&target).unwrap();
+    for base in [tempfile::tempdir_in(target), tempfile::tempdir_in("/tmp")] {
+        let world = World::at(base.unwrap());
+        let is_made = world.path("").starts_with("/tmp/");
+        symlink(world.home("src"), world.path("shortcut")).unwrap();
+        let mut spec = world.spec();
+        let named = world.path("shortcut/project");
+        spec.workspace.as_mut().unwrap().path.clone_from(&named);
+        let planned = world.plan(&spec);
+        assert_eq!(planned.workdir, named);
         let link = Node::Symlink {
             path: world.path("shortcut"),
             target: world.home("src"),
         };
-        assert!(planned.root.nodes.contains(&link));
-        assert!(mount(&planned, &world.home("src/project")).is_some());
+        assert_eq!(planned.root.nodes.contains(&link), !is_made);
+        let dest = if is_made {
+            named
+        } else {
+            world.home("src/project")
+        };
+        assert_eq!(
+            mount(&planned, &dest).unwrap().source,
+            world.home("src/project")
+        );
     }
 }
 
