@@ -12,7 +12,10 @@ pub(crate) struct Figures {
 
 impl Figures {
     pub(crate) fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), samples: Vec::new() }
+        Self {
+            name: name.into(),
+            samples: Vec::new(),
+        }
     }
 
     /// The sample below which this share (in hundredths) of all lie: the nearest-rank percentile.
@@ -29,7 +32,10 @@ pub(crate) fn table(title: &str, base: &str, subjects: &[Figures]) -> String {
     let mut text = format!(
         "\n### {title}\n\n| subject | runs | p50 | p99 | p50 against {base} |\n|---|---:|---:|---:|---:|\n"
     );
-    let base = subjects.iter().find(|figures| figures.name == base).map(|f| f.percentile(50));
+    let base = subjects
+        .iter()
+        .find(|figures| figures.name == base)
+        .map(|f| f.percentile(50));
     for figures in subjects {
         let median = figures.percentile(50);
         let ratio = base.filter(|base| !base.is_zero()).map_or_else(

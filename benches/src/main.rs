@@ -5,6 +5,7 @@
 
 mod figures;
 mod peers;
+mod runner;
 mod start;
 
 use std::process::ExitCode;
@@ -15,7 +16,13 @@ fn main() -> ExitCode {
     if scenario == tidemill_sandbox::LAUNCHER_ARG {
         return tidemill_sandbox::launcher_main();
     }
-    let rounds = args.next().and_then(|text| text.parse().ok()).unwrap_or(200);
+    if let Some(code) = peers::in_own_mounts() {
+        return code;
+    }
+    let rounds = args
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(200);
     let result = match scenario.as_str() {
         "start" => start::run(rounds),
         _ => Err(anyhow::anyhow!("usage: tidemill-benches start [ROUNDS]")),

@@ -1,7 +1,7 @@
 //! Other tools that start a program in a sandbox, each given the walls that it has.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 
@@ -12,6 +12,34 @@ pub(crate) struct Subject {
     pub(crate) command: Vec<String>,
 }
 
+/// Marks the run that has mounts of its own.
+const OWN_MOUNTS: &str = "TIDEMILL_BENCHES_OWN_MOUNTS";
+
+/// Runs this program again in a mount namespace without the version 2 hierarchy, if this host mounts
+/// both: crun refuses such hosts. All subjects then see the same. `None` if there is no need.
+pub(crate) fn in_own_mounts() -> Option<ExitCode> {
+    const HYBRID: &str = "/sys/fs/cgroup/unified";
+    if !Path::new(HYBRID).exists()
+        || !rustix::process::geteuid().is_root()
+        || std::env::var_os(OWN_MOUNTS).is_some()
+    {
+        return None;
+    }
+    let script = format!("umount {HYBRID}; exec \"$0\" \"$@\"");
+    let status = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .arg(std::env::current_exe().ok()?)
+        .args(std::env::args_os().skip(1))
+        .env(OWN_MOUNTS, "1")
+        .status()
+        .ok()?;
+    let code = status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1);
+    Some(ExitCode::from(code))
+}
+
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
@@ -19,8 +47,14 @@ fn words(line: &str) -> Vec<String> {
 /// The peers that are installed here; the names of those that are not.
 pub(crate) fn installed(bundle: &Path) -> anyhow::Result<(Vec<Subject>, Vec<&'static str>)> {
     let all = [
-        Subject { name: "bare spawn", command: words("/bin/true") },
-        Subject { name: "unshare", command: words("unshare -Urmpfniu --mount-proc /bin/true") },
+        Subject {
+            name: "bare spawn",
+            command: words("/bin/true"),
+        },
+        Subject {
+            name: "unshare",
+            command: words("unshare -Urmpfniu --mount-proc /bin/true"),
+        },
         Subject {
             name: "bwrap",
             command: words(
@@ -44,7 +78,9 @@ pub(crate) fn installed(bundle: &Path) -> anyhow::Result<(Vec<Subject>, Vec<&'st
     let (mut present, mut absent) = (Vec::new(), Vec::new());
     for mut subject in all {
         subject.command.retain(|word| !word.is_empty());
-        let works = command(&subject, 0).output().is_ok_and(|output| output.status.success());
+        let works = command(&subject, 0)
+            .output()
+            .is_ok_and(|output| output.status.success());
         if works {
             present.push(subject);
         } else {
@@ -71,7 +107,11 @@ fn write_bundle(bundle: &Path) -> anyhow::Result<()> {
     for directory in ["usr", "proc", "dev", "tmp"] {
         std::fs::create_dir_all(root.join(directory))?;
     }
-    for (link, target) in [("bin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")] {
+    for (link, target) in [
+        ("bin", "usr/bin"),
+        ("lib", "usr/lib"),
+        ("lib64", "usr/lib64"),
+    ] {
         std::os::unix::fs::symlink(target, root.join(link))?;
     }
     let bind = |path: &str| {
@@ -80,9 +120,7 @@ fn write_bundle(bundle: &Path) -> anyhow::Result<()> {
             "options": ["rbind", "ro", "nosuid", "nodev"]
         })
     };
-    let file_system = |path: &str, kind: &str| {
-        serde_json::json!({"destination": path, "type": kind, "source": kind})
-    };
+    let file_system = |path: &str, kind: &str| serde_json::json!({"destination": path, "type": kind, "source": kind});
     let namespaces: Vec<_> = ["pid", "network", "ipc", "uts", "mount"]
         .iter()
         .map(|kind| serde_json::json!({"type": kind}))

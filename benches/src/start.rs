@@ -12,7 +12,7 @@ use tidemill_core::{Limits, RootPlan};
 use tidemill_sandbox::{Launcher, LauncherConfig, SandboxRequest, Stdio};
 
 use crate::figures::{Figures, table};
-use crate::peers;
+use crate::{peers, runner};
 
 /// Measures all subjects and gives the tables.
 pub(crate) fn run(rounds: usize) -> anyhow::Result<String> {
@@ -26,9 +26,14 @@ fn now() -> Instant {
 }
 
 fn timed(mut command: Command) -> anyhow::Result<Duration> {
-    command.stdin(ProcessStdio::null()).stdout(ProcessStdio::null()).stderr(ProcessStdio::null());
+    command
+        .stdin(ProcessStdio::null())
+        .stdout(ProcessStdio::null())
+        .stderr(ProcessStdio::null());
     let start = now();
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting {command:?}"))?;
     let elapsed = start.elapsed();
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(elapsed)
@@ -37,7 +42,11 @@ fn timed(mut command: Command) -> anyhow::Result<Duration> {
 /// The `tidemill` that was built beside this program.
 fn binary() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("tidemill");
-    ensure!(path.exists(), "{} is not there: run `cargo build --release` first", path.display());
+    ensure!(
+        path.exists(),
+        "{} is not there: run `cargo build --release` first",
+        path.display()
+    );
     Ok(path)
 }
 
@@ -56,8 +65,10 @@ fn whole_processes(rounds: usize) -> anyhow::Result<String> {
     timed(tidemill(&binary, &warm_state))?;
     let mut warm = Figures::new("tidemill run, warm state");
     let mut cold = Figures::new("tidemill run, cold state");
-    let mut others: Vec<Figures> =
-        subjects.iter().map(|subject| Figures::new(subject.name)).collect();
+    let mut others: Vec<Figures> = subjects
+        .iter()
+        .map(|subject| Figures::new(subject.name))
+        .collect();
     for round in 1..=rounds {
         for (subject, figures) in subjects.iter().zip(&mut others) {
             figures.samples.push(timed(peers::command(subject, round))?);
@@ -91,20 +102,32 @@ fn in_one_process(rounds: usize) -> anyhow::Result<String> {
         let request = request(round);
         let null = || -> anyhow::Result<_> { Ok(std::fs::File::open("/dev/null")?.into()) };
         let out = || -> anyhow::Result<_> {
-            Ok(std::fs::OpenOptions::new().write(true).open("/dev/null")?.into())
+            Ok(std::fs::OpenOptions::new()
+                .write(true)
+                .open("/dev/null")?
+                .into())
         };
-        let stdio = Stdio { stdin: null()?, stdout: out()?, stderr: out()? };
+        let stdio = Stdio {
+            stdin: null()?,
+            stdout: out()?,
+            stderr: out()?,
+        };
         let start = now();
         let sandbox = launcher.spawn(&request, stdio)?;
         let ended = sandbox.wait()?;
         sandboxes.samples.push(start.elapsed());
         ensure!(ended.exit_code == Some(0), "the job ended with {ended:?}");
     }
-    Ok(table("`/bin/true` from one process, start to all gone", "bare spawn", &[bare, sandboxes]))
+    let jobs = runner::one_after_the_other(launcher, state.path(), rounds)?;
+    let title = "`/bin/true` from one process, start to all gone";
+    Ok(table(title, "bare spawn", &[bare, sandboxes, jobs]))
 }
 
 fn request(round: usize) -> SandboxRequest {
-    let link = |path: &str, target: &str| Node::Symlink { path: path.into(), target: target.into() };
+    let link = |path: &str, target: &str| Node::Symlink {
+        path: path.into(),
+        target: target.into(),
+    };
     let mount = |path: &str| RootMount {
         source: path.into(),
         dest: path.into(),
@@ -114,8 +137,15 @@ fn request(round: usize) -> SandboxRequest {
         hidden: Vec::new(),
         why: "the host's programs".into(),
     };
-    let user = User { uid: 1000, gid: 1000 };
-    let account = Account { user, name: "job".into(), home: "/home/job".into() };
+    let user = User {
+        uid: 1000,
+        gid: 1000,
+    };
+    let account = Account {
+        user,
+        name: "job".into(),
+        home: "/home/job".into(),
+    };
     SandboxRequest {
         name: format!("bench-{}-{round}", std::process::id()),
         root: RootPlan {
@@ -124,7 +154,11 @@ fn request(round: usize) -> SandboxRequest {
                 link("/bin", "usr/bin"),
                 link("/lib", "usr/lib"),
                 link("/lib64", "usr/lib64"),
-                Node::Dir { path: "/home/job".into(), mode: 0o755, job_owned: true },
+                Node::Dir {
+                    path: "/home/job".into(),
+                    mode: 0o755,
+                    job_owned: true,
+                },
             ],
             mounts: vec![mount("/usr"), mount("/etc")],
             files: Vec::new(),
