@@ -208,6 +208,9 @@ fn workdir(spec: &JobSpec, workspace: Option<&str>, stack: &Stack) -> Result<Str
         Err(PlanError::NotADirectory { path, .. }) => {
             Err(wrong(&format!("`{path}` is not a directory")))
         }
+        Err(PlanError::TooManyLinks { .. }) => {
+            Err(wrong("it leads through too many symbolic links"))
+        }
         Err(other) => Err(other),
     }
 }
