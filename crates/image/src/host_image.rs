@@ -54,7 +54,7 @@ const DIRS: &[(&str, u32)] = &[
     ("/run", 0o755),
     ("/run/lock", 0o1777),
     ("/home", 0o755),
-    ("/root", 0o700),
+    ("/root", 0o755),
     ("/mnt", 0o755),
     ("/media", 0o755),
     ("/srv", 0o755),

@@ -521,8 +521,8 @@ impl Stack {
     }
 
     /// Makes sure that there is something to mount on at `path`, which shows nothing: in the root
-    /// itself and in writable layers the sandbox makes it; over a read-only mount it has to be in a
-    /// tree.
+    /// itself the sandbox makes it; in a mount it has to be in a tree, because that may be read-only or
+    /// belong to somebody in whose name nothing can be made.
     fn make_way(
         &mut self,
         path: &str,
@@ -538,16 +538,11 @@ impl Stack {
         if look_down(&layers, &rest) != Found::Nothing {
             return Ok(());
         }
-        let job_owned = matches!(mount.owners, Owners::Job { .. });
-        match mount.access {
-            PathAccess::Write => {
-                return Err(PlanError::LayerInWritableWorkspace {
-                    source_path: path.to_owned(),
-                    dest,
-                });
-            }
-            PathAccess::CopyOnWrite if job_owned => return Ok(()),
-            PathAccess::CopyOnWrite | PathAccess::ReadOnly => {}
+        if mount.access == PathAccess::Write {
+            return Err(PlanError::LayerInWritableWorkspace {
+                source_path: path.to_owned(),
+                dest,
+            });
         }
         let skeleton = Skeleton::over(&layers, &rest, last);
         let path = skeleton.build(trees)?;

@@ -87,13 +87,9 @@ fn build(stack: &Stack) -> Shows {
     }
     let mut mounted: Vec<&RootMount> = Vec::new();
     for mount in &stack.mounts {
-        let around = mounted
+        let may_make = !mounted
             .iter()
-            .filter(|other| below(&mount.dest, &other.dest).is_some())
-            .max_by_key(|other| other.dest.len());
-        let may_make = around.is_none_or(|around| {
-            around.access == PathAccess::CopyOnWrite && matches!(around.owners, Owners::Job { .. })
-        });
+            .any(|other| below(&mount.dest, &other.dest).is_some());
         make_way_to(&mut shows, &mount.dest, may_make);
         let is_dir = Path::new(&mount.source).is_dir();
         match shows.get(&mount.dest) {
