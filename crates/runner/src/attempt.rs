@@ -9,13 +9,13 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Event, JobSpec, LogTotals, Reason, ReasonCode};
+use tidemill_core::{ByteSize, Event, JobSpec, LogTotals, Reason, ReasonCode};
 use tidemill_dispatch::{JobEnd, JobId};
 use tidemill_image::Planned;
 use tidemill_log::LogSpool;
@@ -156,9 +156,11 @@ impl Attempt {
         self.reporter.tell(events);
 
         let ended = Arc::new(AtomicBool::new(false));
+        let log_limit = self.spec.limits.log;
+        let log_room = log_room(&self.spool, log_limit);
         let pump = Pump {
             output,
-            spool: LogSpool::new(self.spool.clone(), self.spec.limits.log),
+            spool: LogSpool::new(self.spool.clone(), log_room),
             live: self.live.take(),
             reporter: self.reporter.clone(),
             ended: Arc::clone(&ended),
@@ -177,7 +179,7 @@ impl Attempt {
         let waited = running.wait();
         ended.store(true, Ordering::Release);
         self.stop.over();
-        let pumped = pumping.join().unwrap_or_else(|_| Pumped {
+        let mut pumped = pumping.join().unwrap_or_else(|_| Pumped {
             totals: LogTotals::default(),
             events: Vec::new(),
             warnings: vec![Reason::new(
@@ -185,6 +187,9 @@ impl Attempt {
                 "the thread that keeps the log panicked; a part of the log is missing",
             )],
         });
+        if log_room < log_limit && pumped.totals.dropped_bytes > 0 {
+            pumped.warnings.push(outcome::log_cut(log_room, log_limit));
+        }
         let ended = match waited {
             Ok(ended) => ended,
             Err(error) => {
@@ -206,6 +211,16 @@ impl Attempt {
             self.reporter.tell_with_next(events);
         }
     }
+}
+
+/// Bytes of log that can be kept: no more than the job may, and no more than a third of what is free.
+/// Sealing a log needs as much again, and how a job ended must always find room beside it.
+fn log_room(spool: &Path, limit: ByteSize) -> ByteSize {
+    let free = spool.ancestors().find_map(|path| {
+        let space = rustix::fs::statvfs(path).ok()?;
+        Some(space.f_bavail.saturating_mul(space.f_frsize))
+    });
+    free.map_or(limit, |free| limit.min(ByteSize(free / 3)))
 }
 
 fn not_started() -> JobEnd {

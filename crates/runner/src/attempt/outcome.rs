@@ -130,6 +130,16 @@ fn doubled(size: ByteSize) -> String {
         .replace(' ', "")
 }
 
+/// The warning that less of a log was kept than its limit allows.
+pub(crate) fn log_cut(room: ByteSize, limit: ByteSize) -> Reason {
+    let message = format!(
+        "only {room} of the log were kept, and not its limit of {limit}: the disk of the state \
+         directory is almost full"
+    );
+    Reason::new(ReasonCode::Log, message)
+        .with_hint("make room on that disk, or use another one with --state-dir")
+}
+
 fn left_overs(count: u64) -> Reason {
     let message = if count == 1 {
         "a process was still there when the main one had ended, and was killed".to_owned()
