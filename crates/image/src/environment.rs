@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use tidemill_core::Grant;
-use tidemill_core::job::{Image, JobSpec};
+use tidemill_core::job::{Image, JobSpec, Network};
 use tidemill_core::limits::ARGUMENT_BYTES_MAX;
 use tidemill_core::root::Account;
 
 use crate::host_view::HostView;
+use crate::overlay::Found;
 use crate::plan::PlanError;
-use crate::stack::{Found, Stack};
+use crate::stack::Stack;
 use crate::toolchain::Tools;
 
 /// The path of programs in a root that says nothing else.
@@ -76,6 +77,11 @@ pub(crate) fn build(
         for name in ["CARGO_BUILD_JOBS", "GOMAXPROCS"] {
             set(name, &cpus.visible().to_string());
         }
+    }
+    if tools.has_cargo && spec.network == Network::None {
+        // Without it, cargo tries again for ten seconds and then fails, where it could have taken what
+        // is downloaded.
+        set("CARGO_NET_OFFLINE", "true");
     }
     for (name, value) in &tools.env {
         set(name, value);

@@ -12,6 +12,7 @@ mod glob;
 mod host_image;
 mod host_view;
 mod layer;
+mod overlay;
 pub mod plan;
 mod remove;
 pub mod secret;

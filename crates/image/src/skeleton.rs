@@ -10,8 +10,8 @@ use std::path::Path;
 use tidemill_core::Digest;
 use tidemill_core::root::{Owners, Tree};
 
+use crate::overlay::names;
 use crate::plan::PlanError;
-use crate::stack::names;
 use crate::tree_store::{TreeNote, TreeStore, TreeStoreError};
 
 /// What the last name of a skeleton is.

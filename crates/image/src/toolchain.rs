@@ -10,10 +10,11 @@ use tidemill_core::job::JobSpec;
 use tidemill_core::root::{GeneratedFile, Node, RootMount};
 
 use crate::host_view::HostView;
+use crate::overlay::{Found, below};
 use crate::plan::PlanError;
 use crate::secret;
 use crate::source::{owner, state_dir};
-use crate::stack::{Found, Stack, below};
+use crate::stack::Stack;
 use crate::toolchain_table::{CACHES, MARKERS, TOOLCHAINS, Toolchain, VARIABLES, Variable};
 
 /// Links of one PATH directory that are followed at most.
@@ -32,6 +33,8 @@ pub(crate) struct Tools {
     pub(crate) files: Vec<GeneratedFile>,
     /// Grants for what is no mount.
     pub(crate) notes: Vec<Grant>,
+    /// True if cargo can build with what is downloaded.
+    pub(crate) has_cargo: bool,
 }
 
 /// Grants the caller's tools.
@@ -205,6 +208,11 @@ impl<'a> Finder<'a> {
     }
 
     fn add_caches(&mut self) -> Result<(), PlanError> {
+        let cargo = self.host.home.join(".cargo");
+        if !self.tools.has_cargo && cargo.is_dir() && self.has_program(&["cargo"]) {
+            // The system's own cargo keeps its downloads in the same place.
+            self.add_cargo(&cargo)?;
+        }
         for cache in CACHES {
             let dir = self.host.home.join(cache.path);
             if dir.is_dir() && !self.is_visible(&dir) && self.has_program(cache.programs) {
@@ -309,6 +317,7 @@ impl<'a> Finder<'a> {
         if self.is_in_workspace(cargo) || self.is_refused(cargo) {
             return Ok(());
         }
+        self.tools.has_cargo = true;
         let path = PlanError::utf8(cargo)?;
         self.own_way(&path);
         self.stack.add_node(Node::Dir {

@@ -4,6 +4,10 @@
 //! program would whose root directory it is: no absolute path, no `..` and no symbolic link leads
 //! out. Sizes, counts and the ratio of compression are bounded.
 
+mod error;
+mod guard;
+mod pax;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,155 +21,16 @@ use rustix::io::Errno;
 use tar::{Entry, EntryType};
 use tidemill_core::Digest;
 
-use crate::archive::{Archive, ArchiveError, ArchiveReader};
+pub use error::UnpackError;
+pub use guard::UnpackLimits;
+
+use crate::archive::{Archive, ArchiveReader};
 use crate::beneath::{open_in_root, open_root};
 use crate::remove::remove_at;
 use crate::sparse::{SparseError, SparseMap};
 use crate::tree_store::TreeNote;
-
-/// Bounds of what one archive may become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnpackLimits {
-    /// Bytes in all files together, holes counted.
-    pub bytes: u64,
-    /// Entries.
-    pub entries: u64,
-    /// Bytes that come out of a compressed archive for each byte of it.
-    pub ratio: u64,
-    /// Bytes that may come out before the ratio is looked at.
-    pub ratio_from: u64,
-    /// Bytes of names and extended headers of one entry.
-    pub header_bytes: u64,
-}
-
-impl Default for UnpackLimits {
-    fn default() -> Self {
-        Self {
-            bytes: 64 << 30,
-            entries: 4_000_000,
-            ratio: 200,
-            ratio_from: 1 << 30,
-            header_bytes: 8 << 20,
-        }
-    }
-}
-
-/// Why an archive cannot be unpacked.
-#[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
-    /// The archive cannot be opened.
-    #[error(transparent)]
-    Archive(ArchiveError),
-    /// It is cut off, damaged, or not an archive.
-    #[error("`{archive}` is damaged, or is not a tar archive")]
-    Damaged {
-        /// The archive.
-        archive: String,
-        /// Why it could not be read on.
-        #[source]
-        source: io::Error,
-    },
-    /// The archive ends without the mark that ends an archive.
-    #[error("`{archive}` is cut off: it ends without the mark that ends an archive")]
-    CutOff {
-        /// The archive.
-        archive: String,
-    },
-    /// A name leads out of the tree.
-    #[error("the entry `{entry}` of `{archive}` {why}")]
-    BadName {
-        /// The archive.
-        archive: String,
-        /// The entry.
-        entry: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// A hard link leads to nothing.
-    #[error("the entry `{entry}` of `{archive}` is a hard link to `{target}`, which {why}")]
-    BadLink {
-        /// The archive.
-        archive: String,
-        /// The entry.
-        entry: String,
-        /// What it links to.
-        target: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// An entry is of a kind that is not unpacked.
-    #[error("the entry `{entry}` of `{archive}` is of an unknown kind ({kind})")]
-    UnknownKind {
-        /// The archive.
-        archive: String,
-        /// The entry.
-        entry: String,
-        /// The byte that says what it is.
-        kind: u8,
-    },
-    /// A sparse file has a wrong map.
-    #[error("the entry `{entry}` of `{archive}` is a sparse file with a wrong map")]
-    Sparse {
-        /// The archive.
-        archive: String,
-        /// The entry.
-        entry: String,
-        /// What is wrong with it.
-        #[source]
-        source: SparseError,
-    },
-    /// A limit was reached.
-    #[error("`{archive}` is refused: {what} (the limit is {max})")]
-    TooLarge {
-        /// The archive.
-        archive: String,
-        /// What was too much.
-        what: &'static str,
-        /// The limit.
-        max: u64,
-    },
-    /// A file cannot be written.
-    #[error("failed to {step} `{entry}` of `{archive}`")]
-    Write {
-        /// The archive.
-        archive: String,
-        /// The entry.
-        entry: String,
-        /// What was tried.
-        step: &'static str,
-        /// Why it failed.
-        #[source]
-        source: io::Error,
-    },
-    /// The archive was changed meanwhile.
-    #[error("`{archive}` changed while it was unpacked")]
-    Changed {
-        /// The archive.
-        archive: String,
-    },
-}
-
-impl UnpackError {
-    /// What to do next.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Archive(error) => error.hint(),
-            Self::Damaged { .. } | Self::CutOff { .. } => {
-                "check it with `tar -tf`, and fetch or make it again"
-            }
-            Self::BadName { .. } | Self::BadLink { .. } | Self::Sparse { .. } => {
-                "do not trust this archive; make it again from its directory"
-            }
-            Self::UnknownKind { .. } => "make it again with `tar --format=posix`",
-            Self::TooLarge { .. } => "unpack it yourself and use `dir:` if you trust it",
-            Self::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "make room on the disk of the state directory"
-            }
-            Self::Write { .. } => "check that the state directory is writable",
-            Self::Changed { .. } => "run the job again when the archive does not change",
-        }
-    }
-}
+use guard::{Guard, refusal};
+use pax::Pax;
 
 /// The version of how archives become trees: part of each tree's name.
 const FORMAT: u32 = 1;
@@ -203,17 +68,8 @@ pub(crate) fn unpack(
         dirs: BTreeMap::new(),
         lacks: Lacks::default(),
     };
-    let guard = Guard {
-        inner: reader,
-        limits: *limits,
-        total: 0,
-        phase: 0,
-        is_header: true,
-        ended: false,
-    };
-    let guard = unpacker.unpack_all(guard)?;
-    let digest = guard
-        .inner
+    let reader = unpacker.unpack_all(Guard::new(reader, *limits))?;
+    let digest = reader
         .into_digest()
         .map_err(|source| UnpackError::Damaged {
             archive: name.clone(),
@@ -276,10 +132,7 @@ struct Unpacker {
 }
 
 impl Unpacker {
-    fn unpack_all(
-        &mut self,
-        guard: Guard<ArchiveReader>,
-    ) -> Result<Guard<ArchiveReader>, UnpackError> {
+    fn unpack_all(&mut self, guard: Guard) -> Result<ArchiveReader, UnpackError> {
         let damaged = |archive: &str, source: io::Error| -> UnpackError {
             match refusal(&source) {
                 Some((what, max)) => UnpackError::TooLarge {
@@ -293,7 +146,6 @@ impl Unpacker {
                 },
             }
         };
-        let guard = Shared(std::rc::Rc::new(std::cell::RefCell::new(guard)));
         let mut tar = tar::Archive::new(guard.clone());
         let mut entries = tar
             .entries()
@@ -315,16 +167,15 @@ impl Unpacker {
                 .map_err(|source| damaged(&self.archive, source))?;
         }
         drop(tar);
-        let guard = std::rc::Rc::into_inner(guard.0)
-            .expect("the archive that held the other handle was dropped")
-            .into_inner();
-        if guard.ended {
+        if guard.has_ended() {
             return Err(UnpackError::CutOff {
                 archive: self.archive.clone(),
             });
         }
         self.finish_dirs()?;
-        Ok(guard)
+        Ok(guard
+            .into_reader()
+            .expect("the archive that held the other handle was dropped"))
     }
 
     fn unpack_entry<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<(), UnpackError> {
@@ -332,7 +183,10 @@ impl Unpacker {
         if matches!(kind, EntryType::XGlobalHeader) || kind.as_byte() == b'V' {
             return Ok(());
         }
-        let pax = self.read_pax(entry)?;
+        let pax = Pax::read(entry).map_err(|source| UnpackError::Damaged {
+            archive: self.archive.clone(),
+            source,
+        })?;
         let shown = pax
             .sparse_name
             .clone()
@@ -652,7 +506,8 @@ impl Unpacker {
             header.gid().map_err(damaged)?,
             "has a group id out of range",
         )?;
-        let seconds = i64::try_from(header.mtime().map_err(damaged)?).unwrap_or(i64::MAX);
+        // Times before 1970 are two's complement there.
+        let seconds = header.mtime().map_err(damaged)?.cast_signed();
         let mtime = pax.mtime.unwrap_or(Timespec {
             tv_sec: seconds,
             tv_nsec: 0,
@@ -668,39 +523,6 @@ impl Unpacker {
             gid,
             mtime,
         })
-    }
-
-    fn read_pax<R: Read>(&self, entry: &mut Entry<'_, R>) -> Result<Pax, UnpackError> {
-        let damaged = |source| UnpackError::Damaged {
-            archive: self.archive.clone(),
-            source,
-        };
-        let mut pax = Pax::default();
-        let Some(extensions) = entry.pax_extensions().map_err(damaged)? else {
-            return Ok(pax);
-        };
-        for extension in extensions {
-            let extension = extension.map_err(damaged)?;
-            let value = extension.value_bytes();
-            let text = || String::from_utf8_lossy(value).into_owned();
-            match extension.key_bytes() {
-                b"mtime" => pax.mtime = parse_time(&text()),
-                b"GNU.sparse.major" => pax.is_sparse = true,
-                b"GNU.sparse.name" => pax.sparse_name = Some(value.to_vec()),
-                b"GNU.sparse.realsize" | b"GNU.sparse.size" => {
-                    pax.is_sparse = true;
-                    pax.sparse_size = text().parse().ok();
-                }
-                b"GNU.sparse.map" => pax.sparse_map = Some(text()),
-                key if key.starts_with(b"SCHILY.xattr.")
-                    || key.starts_with(b"LIBARCHIVE.xattr.") =>
-                {
-                    pax.has_attributes = true;
-                }
-                _ => {}
-            }
-        }
-        Ok(pax)
     }
 
     fn check_name(&self, bytes: &[u8], name: &str) -> Result<PathBuf, UnpackError> {
@@ -745,17 +567,6 @@ impl Unpacker {
             source,
         }
     }
-}
-
-/// What extended headers say of an entry.
-#[derive(Debug, Default)]
-struct Pax {
-    mtime: Option<Timespec>,
-    is_sparse: bool,
-    sparse_name: Option<Vec<u8>>,
-    sparse_size: Option<u64>,
-    sparse_map: Option<String>,
-    has_attributes: bool,
 }
 
 /// A name as a relative path without `.`; an error says what is wrong with it.
@@ -833,28 +644,6 @@ fn gid(raw: u32) -> Gid {
     Gid::from_raw(raw)
 }
 
-/// Reads a time such as `1700000000.25` or `-1.5`.
-fn parse_time(text: &str) -> Option<Timespec> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let seconds: i64 = whole.parse().ok()?;
-    let digits: String = fraction
-        .chars()
-        .chain("000000000".chars())
-        .take(9)
-        .collect();
-    let nanos: i64 = digits.parse().ok().filter(|nanos| *nanos >= 0)?;
-    if whole.starts_with('-') && nanos > 0 {
-        return Some(Timespec {
-            tv_sec: seconds - 1,
-            tv_nsec: 1_000_000_000 - nanos,
-        });
-    }
-    Some(Timespec {
-        tv_sec: seconds,
-        tv_nsec: nanos,
-    })
-}
-
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 128 << 10;
 /// Runs of zeros of this length become holes.
@@ -886,99 +675,6 @@ fn copy_with_holes(from: &mut impl Read, to: &mut File) -> io::Result<u64> {
             }
         }
         length += filled as u64;
-    }
-}
-
-/// The plain bytes of an archive, with an eye on how many they are.
-struct Guard<R> {
-    inner: R,
-    limits: UnpackLimits,
-    total: u64,
-    /// Bytes since the last change between header and content.
-    phase: u64,
-    is_header: bool,
-    /// True if the input was read to its end.
-    ended: bool,
-}
-
-/// A limit that was reached, on its way through the tar reader.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}")]
-struct Refusal {
-    what: &'static str,
-    max: u64,
-}
-
-fn refusal(error: &io::Error) -> Option<(&'static str, u64)> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> =
-        error.get_ref().map(|error| error as _);
-    while let Some(error) = cause {
-        if let Some(Refusal { what, max }) = error.downcast_ref() {
-            return Some((what, *max));
-        }
-        cause = match error.downcast_ref::<io::Error>() {
-            Some(wrapped) => wrapped.get_ref().map(|error| error as _),
-            None => error.source(),
-        };
-    }
-    None
-}
-
-impl Guard<ArchiveReader> {
-    fn check(&self) -> io::Result<()> {
-        let refuse = |what, max| Err(io::Error::other(Refusal { what, max }));
-        if self.is_header && self.phase > self.limits.header_bytes {
-            return refuse(
-                "the names and headers of one entry are too large",
-                self.limits.header_bytes,
-            );
-        }
-        if self.total > self.limits.bytes.saturating_mul(2) {
-            return refuse("it is too large", self.limits.bytes);
-        }
-        if self.total > self.limits.ratio_from
-            && let Some(compressed) = self.inner.compressed_bytes()
-            && self.total / compressed.max(1) > self.limits.ratio
-        {
-            return refuse(
-                "too many bytes come out for each that goes in",
-                self.limits.ratio,
-            );
-        }
-        Ok(())
-    }
-}
-
-/// The guard, shared between the tar reader and the one who tells it what is read.
-struct Shared(std::rc::Rc<std::cell::RefCell<Guard<ArchiveReader>>>);
-
-impl Clone for Shared {
-    fn clone(&self) -> Self {
-        Self(std::rc::Rc::clone(&self.0))
-    }
-}
-
-impl Shared {
-    fn start_header(&self) {
-        let mut guard = self.0.borrow_mut();
-        guard.is_header = true;
-        guard.phase = 0;
-    }
-
-    fn start_content(&self) {
-        self.0.borrow_mut().is_header = false;
-    }
-}
-
-impl Read for Shared {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut guard = self.0.borrow_mut();
-        let length = guard.inner.read(buffer)?;
-        guard.total += length as u64;
-        guard.phase += length as u64;
-        guard.ended |= length == 0 && !buffer.is_empty();
-        guard.check()?;
-        Ok(length)
     }
 }
 

@@ -8,10 +8,11 @@ use tidemill_core::job::JobSpec;
 use tidemill_core::root::{Node, RootMount};
 
 use crate::host_view::HostView;
+use crate::overlay::{Found, below, names};
 use crate::plan::PlanError;
 use crate::secret;
 use crate::source::{canonical_dir, owner, state_dir};
-use crate::stack::{Found, MADE_BY_SANDBOX, Stack, below, names};
+use crate::stack::{MADE_BY_SANDBOX, Stack};
 
 /// Symbolic links on the way to a workspace at most.
 const LINKS_MAX: usize = 40;

@@ -478,6 +478,7 @@ fn tools_of_the_home_are_granted() {
         assert!(matches!(mount.owners, Owners::Job { .. }), "{dest}");
     }
     assert!(is_owned(&planned, &world.home(".cargo")));
+    assert_eq!(variable(&planned, "CARGO_NET_OFFLINE"), Some("true"));
     assert!(is_owned(&planned, &world.home(".local")));
     assert!(
         mount(&planned, &world.home(".npm/_cacache")).is_none(),
@@ -505,6 +506,27 @@ fn tools_of_the_home_are_granted() {
     assert!(planned.grants.contains(&Grant::Environment {
         name: "PYENV_ROOT".into()
     }));
+}
+
+#[test]
+fn the_systems_own_cargo_finds_its_downloads() {
+    let mut world = World::new();
+    put(Path::new(&world.home(".cargo/registry/cache/x.crate")), "x");
+    put(
+        Path::new(&world.home(".cargo/credentials.toml")),
+        "TOP-SECRET",
+    );
+    put(Path::new(&world.path("host/usr/bin/cargo")), "program");
+    world.set("PATH", "/usr/bin");
+    let mut spec = world.spec();
+    let planned = world.plan(&spec);
+    assert!(mount(&planned, &world.home(".cargo/registry")).is_some());
+    assert!(!shows(
+        &planned,
+        Path::new(&world.home(".cargo/credentials.toml"))
+    ));
+    spec.network = Network::Host;
+    assert_eq!(variable(&world.plan(&spec), "CARGO_NET_OFFLINE"), None);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use tar::{Builder, EntryType, Header};
 use tempfile::TempDir;
 
+use super::pax::parse_time;
 use super::*;
 use crate::tree_store::TreeStore;
 
@@ -531,11 +532,28 @@ fn times_have_fractions() {
         ("1700000000.5", 1_700_000_000, 500_000_000),
         ("1.123456789999", 1, 123_456_789),
         ("-1.25", -2, 750_000_000),
+        ("-9223372036854775808.5", i64::MIN, 500_000_000),
     ] {
         let time = parse_time(text).unwrap();
         assert_eq!((time.tv_sec, time.tv_nsec), (seconds, nanos), "{text}");
     }
     assert_eq!(parse_time("soon"), None);
+}
+
+#[test]
+fn odd_times_do_not_stop_anything() {
+    for mtime in [0, u64::MAX, u64::MAX / 2, 1 << 40] {
+        let world = World::new();
+        let odd = Item {
+            mtime,
+            ..file("a", "x")
+        };
+        world.unpack(&[Item { mtime, ..dir("d/") }, odd]).unwrap();
+        if mtime == u64::MAX {
+            let seconds = fs::metadata(world.root().join("a")).unwrap().mtime();
+            assert_eq!(seconds, -1);
+        }
+    }
 }
 
 /// Archives that GNU tar makes come out as GNU tar unpacks them.
