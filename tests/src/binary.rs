@@ -25,6 +25,12 @@ pub fn binary() -> &'static Path {
     })
 }
 
+/// A file of the suite that is kept from one run to the next, and a lock that is held on it until it is
+/// dropped.
+pub fn kept(name: &str) -> (PathBuf, File) {
+    (base().join(name), lock(name))
+}
+
 /// The directory that everything of the suite lies in: readable for all users, owned by this one.
 pub(crate) fn base() -> &'static Path {
     static BASE: OnceLock<PathBuf> = OnceLock::new();

@@ -17,5 +17,6 @@ mod processes;
 mod roots;
 mod state_dir;
 mod system_calls;
+mod terminal;
 mod walls;
 mod workspace;

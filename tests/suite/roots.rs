@@ -1,12 +1,12 @@
 //! Root file systems other than the host's: directories, archives, layers.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use rstest::rstest;
 use tidemill_tests::{
-    Mode, TarEntry, World, busybox_root, busybox_tar, has_program, skip, tree, write_tar,
+    Mode, TarEntry, World, busybox_root, busybox_tar, has_program, kept, skip, tree, write_tar,
 };
 
 /// Shows owners and permissions of the files that the small root has.
@@ -267,8 +267,7 @@ fn debian() -> Result<PathBuf, String> {
     if !has_program("debootstrap") {
         return Err("debootstrap is missing".to_owned());
     }
-    let kept = std::env::temp_dir().join("tidemill-suite-0/debian-bookworm.tar");
-    let _guard = lock(&kept);
+    let (kept, _guard) = kept("debian-bookworm.tar");
     if kept.exists() {
         return Ok(kept);
     }
@@ -312,11 +311,4 @@ fn debian() -> Result<PathBuf, String> {
     }
     fs::rename(&draft, &kept).map_err(|error| error.to_string())?;
     Ok(kept)
-}
-
-/// Only one process makes it.
-fn lock(path: &Path) -> File {
-    let file = File::create(path.with_extension("lock")).expect("the suite's directory is ours");
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("it can be locked");
-    file
 }
