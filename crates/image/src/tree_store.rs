@@ -236,3 +236,101 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TreeStor
     let path = path.to_owned();
     move |source| TreeStoreError::Store { step, path, source }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, TreeStore) {
+        let base = tempfile::tempdir().unwrap();
+        let store = TreeStore::open(base.path().join("trees")).unwrap();
+        (base, store)
+    }
+
+    fn fill(root: &Path) -> Result<TreeNote, TreeStoreError> {
+        fs::write(root.join("file"), "content").map_err(failed("write", root))?;
+        Ok(TreeNote {
+            from: "a test".to_owned(),
+            entries: 1,
+            bytes: 7,
+            lacks: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn many_who_ask_at_once_build_once() {
+        let (_base, store) = store();
+        let name = Digest::of(b"tree");
+        let (barrier, built) = (Barrier::new(8), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    // A store of its own, as another process has.
+                    let store = TreeStore::open(&store.base).unwrap();
+                    barrier.wait();
+                    let root = store.get_or_build(&name, |root| {
+                        built.fetch_add(1, Ordering::Relaxed);
+                        fill(root)
+                    });
+                    assert_eq!(fs::read(root.unwrap().join("file")).unwrap(), b"content");
+                });
+            }
+        });
+        assert_eq!(built.into_inner(), 1);
+        assert_eq!(store.note(&name).unwrap().from, "a test");
+    }
+
+    #[test]
+    fn a_failed_build_leaves_nothing_and_is_tried_again() {
+        let (_base, store) = store();
+        let name = Digest::of(b"tree");
+        let failing = store.get_or_build(&name, |root| {
+            fill(root)?;
+            Err(failed("write", root)(io::ErrorKind::StorageFull.into()))
+        });
+        let error = failing.unwrap_err();
+        assert!(error.to_string().starts_with("failed to write"), "{error}");
+        assert_eq!(store.find(&name), None);
+        assert_eq!(fs::read_dir(store.building()).unwrap().count(), 0);
+        assert!(
+            store
+                .get_or_build(&name, fill)
+                .unwrap()
+                .join("file")
+                .exists()
+        );
+    }
+
+    #[test]
+    fn what_a_killed_builder_left_is_no_tree() {
+        let (_base, store) = store();
+        let name = Digest::of(b"tree");
+        let left = store.building().join(name.to_hex()).join("root");
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("half"), "x").unwrap();
+        assert_eq!(store.find(&name), None);
+        let root = store.get_or_build(&name, fill).unwrap();
+        assert!(!root.join("half").exists());
+        store.remove(&name).unwrap();
+        assert_eq!(store.find(&name), None);
+        store.remove(&name).unwrap();
+    }
+
+    #[test]
+    fn a_digest_is_remembered_only_of_files_at_rest() {
+        let (_base, store) = store();
+        let (memo, content) = (Digest::of(b"memo"), Digest::of(b"content"));
+        store.remember(&memo, &content);
+        let now = fs::metadata(store.memo().join(memo.to_hex()))
+            .unwrap()
+            .mtime();
+        assert_eq!(store.recall(&memo, now), None);
+        assert_eq!(store.recall(&memo, now - 60), Some(content));
+        assert_eq!(store.recall(&Digest::of(b"other"), now - 60), None);
+    }
+}

@@ -193,6 +193,10 @@ impl Unpacker {
             .unwrap_or_else(|| entry.path_bytes().into_owned());
         let name = String::from_utf8_lossy(&shown).into_owned();
         let path = self.check_name(&shown, &name)?;
+        if matches!(kind, EntryType::Char | EntryType::Block) {
+            self.lacks.devices += 1;
+            return Ok(());
+        }
         let attributes = self.attributes(entry, &pax, &name)?;
         if pax.has_attributes {
             self.lacks.attributes += 1;
@@ -227,10 +231,6 @@ impl Unpacker {
                     rustix::fs::mknodat(parent, last, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
                 })?;
                 self.dress_node(&last, attributes, &name)
-            }
-            EntryType::Char | EntryType::Block => {
-                self.lacks.devices += 1;
-                Ok(())
             }
             other => Err(UnpackError::UnknownKind {
                 archive: self.archive.clone(),
