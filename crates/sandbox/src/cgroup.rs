@@ -50,6 +50,8 @@ pub struct CgroupPlaces {
     pub legacy: BTreeMap<Controller, PathBuf>,
     /// Why a controller is not to be had.
     pub missing: BTreeMap<Controller, String>,
+    /// The version 1 directory of each controller that is mounted so and may not be written.
+    pub refused: BTreeMap<Controller, PathBuf>,
 }
 
 impl CgroupPlaces {
@@ -91,6 +93,7 @@ impl CgroupPlaces {
             } else {
                 let why = format!("{} is not writable for this user", directory.display());
                 places.missing.insert(controller, why);
+                places.refused.insert(controller, directory);
             }
         }
         places

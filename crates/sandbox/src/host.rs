@@ -92,13 +92,15 @@ pub fn probe_host() -> HostSupport {
         "kvm",
         "/dev/kvm",
         "the microVM tier",
-        "load the kvm module, and add this user to the kvm group: sudo usermod -aG kvm $USER",
+        "sudo modprobe kvm-intel (or kvm-amd); in a virtual machine, its own host must allow nesting",
+        "add this user to the device's group and log in again: sudo usermod -aG kvm $USER",
     ));
     checks.push(device(
         "fuse",
         "/dev/fuse",
         "FUSE mounts",
-        "load the fuse module: sudo modprobe fuse",
+        "sudo modprobe fuse",
+        "sudo chmod 666 /dev/fuse, which is its usual mode",
     ));
     HostSupport { checks }
 }
@@ -317,6 +319,11 @@ fn overlay() -> Check {
     }
 }
 
+/// How to get all controllers of version 2 from systemd.
+const DELEGATE: &str = "start it in a delegated group: systemd-run --user --scope -p Delegate=yes \
+                        tidemill …, and for all controllers put `[Service] Delegate=cpu cpuset io \
+                        memory pids` into /etc/systemd/system/user@.service.d/delegate.conf";
+
 fn cgroups() -> Vec<Check> {
     let places = CgroupPlaces::find();
     let place = |controller: Controller| match (&places.unified, places.legacy.get(&controller)) {
@@ -337,11 +344,20 @@ fn cgroups() -> Vec<Check> {
                 Controller::Cpu => "--cpus is refused",
             };
             let why = places.missing.get(&controller).cloned().unwrap_or_default();
-            Check::new(&name, CheckState::Limited, instead).blocked_by(why).fix(
-                "start it in a delegated group: systemd-run --user --scope -p Delegate=yes tidemill …, \
-                 and for all controllers put `[Service] Delegate=cpu cpuset io memory pids` into \
-                 /etc/systemd/system/user@.service.d/delegate.conf",
-            )
+            let fix = places.refused.get(&controller).map_or_else(
+                || DELEGATE.to_owned(),
+                |group| {
+                    let group = group.join("tidemill");
+                    let group = group.display();
+                    format!(
+                        "make a group of your own and start it in there: sudo mkdir -p {group} && \
+                         sudo chown -R $USER {group} && echo $$ | sudo tee {group}/cgroup.procs"
+                    )
+                },
+            );
+            Check::new(&name, CheckState::Limited, instead)
+                .blocked_by(why)
+                .fix(fix)
         })
         .collect()
 }
@@ -377,7 +393,7 @@ fn seccomp() -> Check {
     }
 }
 
-fn device(name: &str, path: &str, what_for: &str, fix: &str) -> Check {
+fn device(name: &str, path: &str, what_for: &str, load: &str, open_up: &str) -> Check {
     match fs::OpenOptions::new().read(true).write(true).open(path) {
         Ok(_) => Check::new(
             name,
@@ -387,9 +403,13 @@ fn device(name: &str, path: &str, what_for: &str, fix: &str) -> Check {
         Err(error) => Check::new(
             name,
             CheckState::Limited,
-            format!("{what_for} are not to be had"),
+            format!("not for jobs yet; {what_for} will need {path}"),
         )
         .blocked_by(format!("opening {path}: {error}"))
-        .fix(fix),
+        .fix(if error.kind() == io::ErrorKind::PermissionDenied {
+            open_up
+        } else {
+            load
+        }),
     }
 }
