@@ -15,13 +15,14 @@ mod secret;
 mod signals;
 mod stdin;
 mod terminal;
+mod warning;
 mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, JobSpec};
+use tidemill_core::{Attempt, ExecutionId, JobSpec, Limits};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -199,7 +200,7 @@ async fn follow(
             () = asked_to_end(&mut signals) => {}
         }
     }
-    close(&snapshot, interrupt, ui);
+    close(&snapshot, &spec.limits, interrupt, ui);
     runner.drain().await;
     Ok(Run {
         snapshot,
@@ -217,15 +218,16 @@ async fn record(hub: &Hub, spec: &JobSpec) -> Result<ExecutionId, Failure> {
 }
 
 /// Says how it ended: always to a person, else only what the exit code does not say.
-fn close(snapshot: &Snapshot, interrupt: Option<Interrupt>, ui: &Ui) {
+fn close(snapshot: &Snapshot, limits: &Limits, interrupt: Option<Interrupt>, ui: &Ui) {
     if interrupt == Some(Interrupt::ReaderGone) {
         return;
     }
-    for warning in &snapshot.warnings {
-        ui.note(&format!("warning: {}", crate::ui::plain(&warning.message)));
+    for warning in warning::texts(snapshot, limits) {
+        ui.note(&format!("warning: {}", crate::ui::plain(&warning)));
     }
     let reason = snapshot.reason.as_ref();
-    let says_more = reason.is_some_and(|reason| !record::tells_nothing_more(reason.code));
+    let says_more = reason
+        .is_some_and(|reason| !record::tells_nothing_more(reason.code) || reason.hint.is_some());
     if ui.is_terminal() || says_more {
         ui.closing(
             snapshot.state == tidemill_core::State::Succeeded,

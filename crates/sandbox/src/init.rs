@@ -28,6 +28,7 @@ use crate::rootfs::{self, Prepared, Sizes, Step, StepError};
 use crate::seccomp::Filter;
 use crate::sys::mount::{open_in_root, space};
 use crate::sys::{process, socket, terminal};
+use crate::unreached;
 
 /// How long processes that outlive the main one may take to end by themselves.
 pub const DRAIN: Duration = Duration::from_millis(250);
@@ -67,6 +68,7 @@ pub(crate) enum Report {
         disk_bytes: u64,
         disk_full: bool,
         pids_full: bool,
+        network_missed: bool,
     },
 }
 
@@ -385,6 +387,8 @@ fn execute(request: &SandboxRequest) -> StartError {
                 ))));
             }
             Some(libc::ENOENT | libc::ENOTDIR) => {}
+            // A directory of PATH that is closed to the job says nothing about the program.
+            Some(libc::EACCES) if fs::symlink_metadata(&candidate).is_err() => {}
             _ => refused = refused.or(Some(error)),
         }
     }
@@ -424,6 +428,7 @@ impl Watch {
             disk_bytes: used,
             disk_full: self.disk_full,
             pids_full: self.pids_limit.is_some_and(|limit| self.peak_pids >= limit),
+            network_missed: request.network == Network::None && unreached::attempts() > 0,
         };
         tell(self.channel.as_fd(), &report);
         process::exit_now(0)

@@ -28,6 +28,7 @@ mod seccomp;
 mod serve;
 mod sweep;
 mod sys;
+mod unreached;
 mod victim;
 
 pub use cgroup::{CgroupFigures, CgroupPlaces, Controller};

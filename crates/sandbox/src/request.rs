@@ -181,6 +181,8 @@ pub struct Ended {
     pub pids_full: bool,
     /// True if the private layer was full at some time.
     pub disk_full: bool,
+    /// True if something inside wanted to reach a network, and the job has none.
+    pub network_missed: bool,
 }
 
 /// What the memory limit did.

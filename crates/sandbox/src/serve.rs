@@ -510,6 +510,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         disk_bytes,
         disk_full,
         pids_full,
+        network_missed,
     }) = report
     else {
         // Process 1 was killed: by us, or by the kernel with the whole group.
@@ -539,6 +540,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         pids_refused: 0,
         pids_full,
         disk_full,
+        network_missed,
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tidemill_core::{Grant, JobSpec, RootPlan};
 use tidemill_image::{PlanError, Planned, build_layer, layer_keys, plan};
+use tidemill_sandbox::{Check, CheckState, probe_host};
 
 use crate::args::{ExplainArgs, Format, GlobalArgs};
 use crate::diagnostics::render;
@@ -17,6 +18,9 @@ use crate::ui::{Ui, plain};
 /// Characters of a command that are shown.
 const COMMAND_CHARS_MAX: usize = 2000;
 
+/// Checks of `doctor` that say nothing about a job in the syscall tier.
+const FOR_OTHER_TIERS: [&str; 2] = ["kvm", "fuse"];
+
 /// The answer as JSON.
 #[derive(Debug, Serialize)]
 struct Explanation<'a> {
@@ -27,6 +31,8 @@ struct Explanation<'a> {
     variables: Vec<&'a str>,
     grants: &'a [Grant],
     root: &'a RootPlan,
+    /// What `doctor` finds that this host cannot do, or not fully, for a job.
+    lacking: &'a [Check],
 }
 
 pub(crate) fn explain(
@@ -54,6 +60,11 @@ pub(crate) fn explain(
         })?;
     }
     let planned = plan(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
+    let lacking: Vec<Check> = probe_host()
+        .checks
+        .into_iter()
+        .filter(|check| check.state != CheckState::Ok && !FOR_OTHER_TIERS.contains(&&*check.name))
+        .collect();
     match global.format {
         Format::Json => output.json_document(&Explanation {
             version: 1,
@@ -62,8 +73,9 @@ pub(crate) fn explain(
             variables: planned.env.iter().map(|(name, _)| name.as_str()).collect(),
             grants: &planned.grants,
             root: &planned.root,
+            lacking: &lacking,
         })?,
-        Format::Text => output.line(&page(&job.spec, &planned))?,
+        Format::Text => output.line(&page(&job.spec, &planned, &lacking))?,
     }
     Ok(0)
 }
@@ -74,11 +86,11 @@ fn not_planned(error: &PlanError) -> Failure {
         .hint(error.hint())
 }
 
-fn page(spec: &JobSpec, planned: &Planned) -> String {
+fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
     let field = |name: &str, value: &str| format!("{name:<10}  {value}");
     let account = &planned.root.account;
     let limits = &spec.limits;
-    let or_default = |value: Option<String>| value.unwrap_or_else(|| "the default".to_owned());
+    let or = |value: Option<String>, default: &str| value.unwrap_or_else(|| default.to_owned());
     let mut lines = vec![
         field("command", &command_line(&spec.command(), COMMAND_CHARS_MAX)),
         field("starts in", &plain(&planned.workdir)),
@@ -96,10 +108,16 @@ fn page(spec: &JobSpec, planned: &Planned) -> String {
             "limits",
             &format!(
                 "memory {}, cpus {}, processes {}, disk {}, time {}, log {}",
-                or_default(limits.memory.map(|size| size.to_string())),
-                or_default(limits.cpus.map(|cpus| cpus.to_string())),
+                or(
+                    limits.memory.map(|size| size.to_string()),
+                    "7/8 of the host's"
+                ),
+                or(limits.cpus.map(|cpus| cpus.to_string()), "all"),
                 limits.pids,
-                or_default(limits.disk.map(|size| size.to_string())),
+                or(
+                    limits.disk.map(|size| size.to_string()),
+                    "1/2 of the host's memory"
+                ),
                 limits.timeout.map_or_else(
                     || "without limit".to_owned(),
                     |time| crate::ui::time(time.as_duration())
@@ -119,6 +137,15 @@ fn page(spec: &JobSpec, planned: &Planned) -> String {
     );
     if planned.grants.is_empty() {
         lines.push("  nothing".to_owned());
+    }
+    if !lacking.is_empty() {
+        lines.push(String::new());
+        lines.push("what this host cannot do for it (`tidemill doctor` has the fixes):".to_owned());
+        lines.extend(
+            lacking
+                .iter()
+                .map(|check| format!("  {:<15}  {}", check.name, plain(&check.found))),
+        );
     }
     lines.join("\n")
 }

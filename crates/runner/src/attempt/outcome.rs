@@ -54,7 +54,20 @@ pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals, note: StopNo
     }
 }
 
+/// What a program that failed may have failed for, and how to grant it.
+const NO_NETWORK: &str = "it looked for a network, and has none but its own loopback; --net host \
+                          gives it this machine's";
+
 fn plain(ended: &Ended) -> Reason {
+    let reason = without_hint(ended);
+    if ended.network_missed {
+        reason.with_hint(NO_NETWORK)
+    } else {
+        reason
+    }
+}
+
+fn without_hint(ended: &Ended) -> Reason {
     match (ended.exit_code, ended.signal) {
         (Some(code), _) => Reason::new(
             ReasonCode::Exit,
@@ -92,7 +105,8 @@ fn memory(oom: &Oom, limits: &Limits) -> Reason {
         (None, kills) => format!("{kills} processes were killed"),
     };
     let message = format!("{what}{peak} and {killed}");
-    Reason::new(ReasonCode::Memory, message).with_hint(raise("memory", limit.map(doubled)))
+    let enough = limit.map(|limit| more_than(oom.peak.unwrap_or_default(), limit));
+    Reason::new(ReasonCode::Memory, message).with_hint(raise("memory", enough))
 }
 
 fn disk(limits: &Limits) -> Reason {
@@ -100,7 +114,8 @@ fn disk(limits: &Limits) -> Reason {
         || "the private disk space was full".to_owned(),
         |limit| format!("the disk limit of {limit} was reached"),
     );
-    Reason::new(ReasonCode::Disk, message).with_hint(raise("disk", limits.disk.map(doubled)))
+    let enough = limits.disk.map(|limit| more_than(limit, limit));
+    Reason::new(ReasonCode::Disk, message).with_hint(raise("disk", enough))
 }
 
 fn pids(refused: u64, limits: &Limits) -> Reason {
@@ -123,11 +138,14 @@ fn raise(limit: &str, to: Option<impl std::fmt::Display>) -> String {
     }
 }
 
-/// Twice as much, written without a space so that it can be given as a flag.
-fn doubled(size: ByteSize) -> String {
-    ByteSize(size.0.saturating_mul(2))
-        .to_string()
-        .replace(' ', "")
+/// The limit doubled until it is more than what was seen, written without a space so that it can be
+/// given as a flag.
+fn more_than(seen: ByteSize, limit: ByteSize) -> String {
+    let mut enough = limit.0.max(1).saturating_mul(2);
+    while enough <= seen.0 && enough < u64::MAX {
+        enough = enough.saturating_mul(2);
+    }
+    ByteSize(enough).to_string().replace(' ', "")
 }
 
 /// The warning that less of a log was kept than its limit allows.
@@ -147,7 +165,9 @@ fn left_overs(count: u64) -> Reason {
         format!("{count} processes were still there when the main one had ended, and were killed")
     };
     Reason::new(ReasonCode::LeftOvers, message)
-        .with_hint("end what the job starts, or wait for it with --wait-children")
+        .with_hint(
+        "end what the job starts, or have it waited for with `\"wait_children\": true` in a job file",
+    )
 }
 
 /// A warning about walls that this host cannot build; nothing if it has them all.
@@ -174,7 +194,7 @@ pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Eve
     match ending {
         Ending::Completed(completion) => completed(completion),
         Ending::TimedOut { timer, end } => Event::TimedOut {
-            reason: timed_out(timer, limits),
+            reason: timed_out(timer, limits, end.as_ref()),
             outcome: end.and_then(outcome_of),
         },
         Ending::ExecutionError(reason) | Ending::SystemError(reason) => Event::Failed {
@@ -243,7 +263,7 @@ fn with_code(how: &str, outcome: &Outcome) -> String {
     }
 }
 
-fn timed_out(timer: TimerKind, limits: &Limits) -> Reason {
+fn timed_out(timer: TimerKind, limits: &Limits, end: Option<&JobEnd>) -> Reason {
     match timer {
         TimerKind::Run => {
             let limit = limits.timeout.unwrap_or_default();
@@ -251,8 +271,16 @@ fn timed_out(timer: TimerKind, limits: &Limits) -> Reason {
                 "the time limit of {} for running was reached, and it was killed",
                 time(limit)
             );
-            Reason::new(ReasonCode::Time, message)
-                .with_hint("if it needs longer, raise the limit with --timeout")
+            let longer = "if it needs longer, raise the limit with --timeout";
+            // A program that waits for a network it will never have needs no more time.
+            let hint = match end {
+                Some(JobEnd::Ran(Completion { reason, .. })) => {
+                    reason.as_ref().and_then(|reason| reason.hint.as_deref())
+                }
+                _ => None,
+            };
+            let hint = hint.map_or_else(|| longer.to_owned(), |hint| format!("{hint}; {longer}"));
+            Reason::new(ReasonCode::Time, message).with_hint(hint)
         }
         TimerKind::Prepare => Reason::new(
             ReasonCode::PrepareTime,

@@ -357,3 +357,59 @@ fn missing_walls_are_one_warning() {
     let message = warning.map(|reason| reason.message).unwrap_or_default();
     assert!(message.ends_with("cgroup.memory (not delegated), landlock (not delegated)"));
 }
+
+#[test]
+fn a_program_that_failed_without_the_network_it_looked_for_learns_how_to_get_it() {
+    let hint = |ended: Ended, note| {
+        let verdict = judge(&ended, &limits(), LogTotals::default(), note);
+        verdict.completion.reason.and_then(|reason| reason.hint)
+    };
+    let missed = |code| Ended {
+        network_missed: true,
+        ..exited(code)
+    };
+    assert_eq!(
+        hint(missed(6), StopNote::default()).as_deref(),
+        Some(NO_NETWORK)
+    );
+    assert_eq!(hint(exited(6), StopNote::default()), None);
+    assert_eq!(hint(missed(0), StopNote::default()), None);
+    let verdict = judge(
+        &missed(1),
+        &limits(),
+        LogTotals::default(),
+        StopNote::default(),
+    );
+    let event = last_event(
+        Ending::TimedOut {
+            timer: TimerKind::Run,
+            end: Some(JobEnd::Ran(verdict.completion)),
+        },
+        StopNote::default(),
+        &limits(),
+    );
+    let Event::TimedOut { reason, .. } = event else {
+        panic!("{event:?}");
+    };
+    let hint = reason.hint.unwrap_or_default();
+    assert!(
+        hint.contains("--net host") && hint.contains("--timeout"),
+        "{hint}"
+    );
+}
+
+#[test]
+fn the_memory_that_is_proposed_is_more_than_what_was_seen() {
+    for (peak, proposed) in [(63, "128MiB"), (128, "256MiB"), (141, "256MiB")] {
+        let ended = Ended {
+            oom: Some(Oom {
+                peak: Some(ByteSize::mib(peak)),
+                ..oom(None, 1).unwrap_or_default()
+            }),
+            ..exited(1)
+        };
+        let verdict = judge(&ended, &limits(), LogTotals::default(), StopNote::default());
+        let hint = verdict.completion.reason.and_then(|reason| reason.hint);
+        assert!(hint.unwrap_or_default().ends_with(proposed), "{peak}");
+    }
+}
