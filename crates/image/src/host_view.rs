@@ -218,15 +218,15 @@ fn why_too_wide(real: &Path, host: &HostView) -> Option<&'static str> {
     if real == home {
         return Some("your home directory, with your keys and settings");
     }
-    if home.starts_with(real) {
-        return Some("a directory that contains your home");
-    }
     let itself = NEVER_ITSELF
         .iter()
         .find(|(path, _)| real == Path::new(path));
     let below = NEVER_BELOW.iter().find(|(path, _)| real.starts_with(path));
     if let Some((_, what)) = itself.or(below) {
         return Some(what);
+    }
+    if home.starts_with(real) {
+        return Some("a directory that contains your home");
     }
     let in_home = real.strip_prefix(&home).ok()?;
     secret::home_secret_above(in_home).map(|_| "a place for credentials")

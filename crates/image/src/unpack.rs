@@ -155,7 +155,18 @@ impl Unpacker {
             let Some(entry) = entries.next() else {
                 break;
             };
-            let mut entry = entry.map_err(|source| damaged(&self.archive, source))?;
+            let mut entry = entry.map_err(|source| {
+                // The reader's own words quote the bytes that it stumbled over.
+                let is_other_format = self.entries == 0
+                    && refusal(&source).is_none()
+                    && source.to_string().contains("cksum");
+                if is_other_format {
+                    return UnpackError::NotTar {
+                        archive: self.archive.clone(),
+                    };
+                }
+                damaged(&self.archive, source)
+            })?;
             guard.start_content();
             self.entries += 1;
             if self.entries > self.limits.entries {

@@ -20,6 +20,12 @@ pub enum UnpackError {
         #[source]
         source: io::Error,
     },
+    /// It begins with something else than a tar header.
+    #[error("`{archive}` is not a tar archive")]
+    NotTar {
+        /// The archive.
+        archive: String,
+    },
     /// The archive ends without the mark that ends an archive.
     #[error("`{archive}` is cut off: it ends without the mark that ends an archive")]
     CutOff {
@@ -111,6 +117,7 @@ impl UnpackError {
             Self::BadName { .. } | Self::BadLink { .. } | Self::Sparse { .. } => {
                 "do not trust this archive; make it again from its directory"
             }
+            Self::NotTar { .. } => "name a tar archive: plain, or compressed with gzip or zstd",
             Self::UnknownKind { .. } => "make it again with `tar --format=posix`",
             Self::TooLarge { .. } => "unpack it yourself and use `dir:` if you trust it",
             Self::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {

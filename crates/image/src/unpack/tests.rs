@@ -395,10 +395,14 @@ fn leaves_devices_out_and_says_so() {
 
 #[test]
 fn says_what_is_wrong_with_bytes() {
+    let text = "some text that is no archive ".repeat(40);
+    let error = World::new()
+        .unpack_with(text.as_bytes(), &UnpackLimits::default())
+        .unwrap_err();
+    assert!(matches!(error, UnpackError::NotTar { .. }), "{error}");
     let good = archive_of(&[file("a", &"x".repeat(2000))]);
     for (bytes, is_cut) in [
         (Vec::new(), true),
-        (b"not an archive at all".to_vec(), false),
         (good[..700].to_vec(), false),
         // Up to the mark at the end: no entry is damaged, but more may have followed.
         (good[..512 + 2048].to_vec(), true),
