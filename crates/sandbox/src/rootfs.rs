@@ -73,6 +73,7 @@ pub(crate) struct Prepared {
     mounts: Vec<(Source, Vec<Source>)>,
     devices: Vec<Source>,
     scratch: Option<OwnedFd>,
+    console: Option<OwnedFd>,
     /// What could not be done as planned and does no harm beyond comfort.
     pub(crate) notes: Vec<String>,
 }
@@ -145,8 +146,24 @@ impl Prepared {
             mounts,
             devices,
             scratch,
+            console: None,
             notes,
         })
+    }
+}
+
+impl Prepared {
+    /// Shows the job's terminal as /dev/console: its own name lies in a devpts that the job does not
+    /// see, and programs look for another one in /dev (ttyname(3)).
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub(crate) fn show_terminal(&mut self, terminal: BorrowedFd<'_>) -> Result<(), StepError> {
+        let describe = || "copy the mount of the terminal".to_owned();
+        let tree = clone_tree(terminal, false).step(describe)?;
+        set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NOEXEC, false, None).step(describe)?;
+        self.console = Some(tree);
+        Ok(())
     }
 }
 
@@ -271,7 +288,7 @@ pub(crate) fn build(
     for path in TEMPORARY.into_iter().filter(|path| covered(path)) {
         site.make_temporary(root.as_fd(), path)?;
     }
-    site.make_devices(root.as_fd(), prepared.devices, sizes)?;
+    site.make_devices(root.as_fd(), prepared.devices, prepared.console, sizes)?;
     site.make_proc(root.as_fd(), limits)?;
     rustix::process::fchdir(&root).step(|| "enter the new root".to_owned())?;
     mount::pivot_to_current_directory().step(|| "make the new root the root".to_owned())?;
@@ -545,6 +562,7 @@ impl Site {
         &self,
         root: BorrowedFd<'_>,
         devices: Vec<Source>,
+        console: Option<OwnedFd>,
         sizes: Sizes,
     ) -> Result<(), StepError> {
         let target = own_directory(root, "/dev")?;
@@ -558,6 +576,10 @@ impl Site {
         for (name, device) in DEVICES.iter().zip(devices) {
             let place = make_place_for_file(dev.as_fd(), name)?;
             attach(device.tree.as_fd(), place.as_fd()).step(|| format!("mount /dev/{name}"))?;
+        }
+        if let Some(console) = console {
+            let place = make_place_for_file(dev.as_fd(), "console")?;
+            attach(console.as_fd(), place.as_fd()).step(|| "mount /dev/console".to_owned())?;
         }
         let links = [
             ("fd", "/proc/self/fd"),

@@ -236,7 +236,11 @@ impl Server {
         if let Some(scratch) = &request.scratch {
             self.give(scratch, user, builder)?;
         }
-        let prepared = Prepared::open(&request.root, request.scratch.as_deref(), &mut self.maps)?;
+        let mut prepared =
+            Prepared::open(&request.root, request.scratch.as_deref(), &mut self.maps)?;
+        if request.tty {
+            prepared.show_terminal(stdio.stdin.as_fd())?;
+        }
         missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
             wall: "owners".to_owned(),
             why: note.clone(),
