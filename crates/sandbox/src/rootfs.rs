@@ -154,13 +154,29 @@ impl Prepared {
 
 impl Prepared {
     /// Shows the job's terminal as /dev/console: its own name lies in a devpts that the job does not
-    /// see, and programs look for another one in /dev (ttyname(3)).
+    /// see, and programs look for another one in /dev (ttyname(3)). A terminal that this namespace has
+    /// no path for stays without a name.
     ///
     /// # Errors
     /// What the kernel answers.
     pub(crate) fn show_terminal(&mut self, terminal: BorrowedFd<'_>) -> Result<(), StepError> {
-        let describe = || "copy the mount of the terminal".to_owned();
-        let tree = clone_tree(terminal, false).step(describe)?;
+        // The descriptor was opened in its owner's mount namespace, and a mount can only be copied in
+        // its own, so the same device is looked up by its path here.
+        let link = format!("/proc/self/fd/{}", terminal.as_raw_fd());
+        let Ok(path) = std::fs::read_link(link) else {
+            return Ok(());
+        };
+        let Ok(at) = open_host(&path.to_string_lossy()) else {
+            return Ok(());
+        };
+        let identity = |fd: BorrowedFd<'_>| {
+            rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev))
+        };
+        let describe = || format!("copy the mount of {}", path.display());
+        if identity(at.as_fd()).step(describe)? != identity(terminal).step(describe)? {
+            return Ok(());
+        }
+        let tree = clone_tree(at.as_fd(), false).step(describe)?;
         set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NOEXEC, false, None).step(describe)?;
         self.console = Some(tree);
         Ok(())
