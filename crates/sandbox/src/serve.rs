@@ -240,6 +240,7 @@ impl Server {
             Prepared::open(&request.root, request.scratch.as_deref(), &mut self.maps)?;
         if request.tty {
             prepared.show_terminal(stdio.stdin.as_fd())?;
+            self.give_terminal(stdio.stdin.as_fd(), user)?;
         }
         missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
             wall: "owners".to_owned(),
@@ -342,6 +343,15 @@ impl Server {
         })?;
         rustix::io::write(ready, b"g").step(|| "let process 1 go".to_owned())?;
         Ok(())
+    }
+
+    /// Gives the job its terminal, so that it may open it again by its name.
+    fn give_terminal(&self, terminal: BorrowedFd<'_>, user: User) -> Result<(), StepError> {
+        let Some(uid) = self.identity.outside(user.uid, user.uid) else {
+            return Ok(());
+        };
+        rustix::fs::fchown(terminal, Some(rustix::fs::Uid::from_raw(uid)), None)
+            .step(|| "give the job its terminal".to_owned())
     }
 
     /// Gives a scratch directory to the builder of the sandbox.
