@@ -271,11 +271,28 @@ fn wall_in(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> Resul
     process::become_user(user.uid, user.gid, denies_groups)
         .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
     enter(&request.workdir)?;
+    if request.tty {
+        reopen_terminal()?;
+    }
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(&request.root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
     for program in &Filter::standard().programs {
         process::install_filter(program).step(|| "install the system call filter".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Opens the terminal again by its name inside, where there is one: through the descriptor that came
+/// from outside, a job could not open `/dev/stderr`, since its path is not below the job's root.
+fn reopen_terminal() -> Result<(), StepError> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(terminal) = rustix::fs::open("/dev/console", flags, Mode::empty()) else {
+        return Ok(());
+    };
+    for target in 0..=2 {
+        process::duplicate_onto(terminal.as_fd(), target)
+            .step(|| format!("set descriptor {target} to the terminal"))?;
     }
     Ok(())
 }
