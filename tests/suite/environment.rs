@@ -397,3 +397,22 @@ fn only_the_three_standard_descriptors_reach_a_job(#[case] mode: Mode) {
     // dash opens nothing of its own for `-c`.
     assert_eq!((done.code, done.out().trim()), (0, "0 1 2"), "{done}");
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn standard_streams_open_again_by_their_names(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "echo out >/dev/stdout && echo err >/dev/stderr && echo own >/proc/self/fd/1";
+    for user in [None, Some("0:0"), Some("4242:4242")] {
+        let arguments: Vec<&str> = user.map_or_else(Vec::new, |user| vec!["--user", user]);
+        let done = world.job(text).args(arguments).run();
+        assert_eq!((done.code, done.out().as_str()), (0, "out\nown\n"), "{done}");
+        assert!(done.err().contains("err\n"), "{done}");
+    }
+    let at_terminal = world.job(&format!("{text}; tty")).args(["--tty"]).run();
+    let out = at_terminal.out().replace("\r\n", "\n");
+    assert_eq!(out, "out\nerr\nown\n/dev/console\n", "{at_terminal}");
+}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tidemill_core::check::OPEN_FILES_MAX;
 use tidemill_core::job::{Network, User};
@@ -240,7 +240,9 @@ impl Server {
             Prepared::open(&request.root, request.scratch.as_deref(), &mut self.maps)?;
         if request.tty {
             prepared.show_terminal(stdio.stdin.as_fd())?;
-            self.give_terminal(stdio.stdin.as_fd(), user)?;
+        }
+        for descriptor in [&stdio.stdin, &stdio.stdout, &stdio.stderr] {
+            self.give_descriptor(descriptor.as_fd(), user, request.tty)?;
         }
         missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
             wall: "owners".to_owned(),
@@ -345,13 +347,27 @@ impl Server {
         Ok(())
     }
 
-    /// Gives the job its terminal, so that it may open it again by its name.
-    fn give_terminal(&self, terminal: BorrowedFd<'_>, user: User) -> Result<(), StepError> {
-        let Some(uid) = self.identity.outside(user.uid, user.uid) else {
-            return Ok(());
+    /// Gives the job its pipe or its terminal, so that it may open it again, as `/dev/stderr` does.
+    fn give_descriptor(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        user: User,
+        tty: bool,
+    ) -> Result<(), StepError> {
+        let describe = || "give the job its standard descriptors".to_owned();
+        let stat = rustix::fs::fstat(descriptor).step(describe)?;
+        let is_own = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => true,
+            FileType::CharacterDevice => tty,
+            _ => false,
         };
-        rustix::fs::fchown(terminal, Some(rustix::fs::Uid::from_raw(uid)), None)
-            .step(|| "give the job its terminal".to_owned())
+        match self.identity.outside(user.uid, user.uid) {
+            Some(uid) if is_own => {
+                rustix::fs::fchown(descriptor, Some(rustix::fs::Uid::from_raw(uid)), None)
+                    .step(describe)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Gives a scratch directory to the builder of the sandbox.
