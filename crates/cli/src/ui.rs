@@ -1,19 +1,21 @@
 //! What is said to people on standard error: a quiet status line, notes, and how a job ended.
 
+mod status_line;
+
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidemill_core::State;
 
+use self::status_line::{ERASE, StatusLine};
 use crate::diagnostics::render;
 use crate::failure::{Failure, FailureKind};
 
-/// How often the status line moves.
-const TICK: Duration = Duration::from_millis(120);
+/// Columns of a terminal that does not tell how many it has.
+const COLUMNS: u16 = 80;
 /// A preparation that is done by then shows nothing at all, so that quick jobs do not flicker.
 pub(crate) const QUIET_FOR: Duration = Duration::from_millis(250);
 
@@ -29,7 +31,7 @@ pub(crate) struct Ui {
 
 #[derive(Debug, Default)]
 struct Shared {
-    status: Mutex<Option<ProgressBar>>,
+    status: Mutex<StatusLine>,
     /// True if a job left the cursor of the terminal behind an unfinished line.
     mid_line: AtomicBool,
 }
@@ -53,25 +55,25 @@ impl Ui {
     /// Shows what is being done, on a terminal only, and not behind an unfinished line of the job.
     /// The line goes away with [`Ui::quiet`].
     pub(crate) fn status(&self, text: &str) {
-        if !self.is_terminal || self.shared.mid_line.load(Ordering::Relaxed) {
+        if !self.is_terminal || self.shared.mid_line.load(Ordering::Relaxed) || is_dumb() {
             return;
         }
-        let mut slot = self.slot();
-        let status = slot.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{spinner} {wide_msg}")
-                .expect("the template is a constant with known keys");
-            bar.set_style(style);
-            bar.enable_steady_tick(TICK);
-            bar
-        });
-        status.set_message(plain(text));
+        let columns = rustix::termios::tcgetwinsize(io::stderr())
+            .map_or(COLUMNS, |size| size.ws_col)
+            .into();
+        let mut line = self.line();
+        let drawn = line.draw(&plain(text), columns);
+        io::stderr().write_all(drawn.as_bytes()).ok();
     }
 
     /// Takes the status line away, before anything else is written to the terminal.
     pub(crate) fn quiet(&self) {
-        if let Some(status) = self.slot().take() {
-            status.finish_and_clear();
+        if !self.is_terminal {
+            return;
+        }
+        let mut line = self.line();
+        if let Some(erase) = line.erase() {
+            io::stderr().write_all(erase.as_bytes()).ok();
         }
     }
 
@@ -80,8 +82,8 @@ impl Ui {
         self.shared.mid_line.store(!line_ended, Ordering::Relaxed);
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<ProgressBar>> {
-        // It is set in one step, so it is whole whoever panicked.
+    fn line(&self) -> MutexGuard<'_, StatusLine> {
+        // Whoever panicked, all that can be wrong is a line on the screen.
         self.shared
             .status
             .lock()
@@ -91,8 +93,14 @@ impl Ui {
     /// Clears the way for a line of our own.
     fn own_line(&self) {
         self.quiet();
-        if self.is_terminal && self.shared.mid_line.swap(false, Ordering::Relaxed) {
+        if !self.is_terminal {
+            return;
+        }
+        if self.shared.mid_line.swap(false, Ordering::Relaxed) {
             say("");
+        } else if !is_dumb() {
+            // What the terminal echoed, such as `^C`.
+            io::stderr().write_all(ERASE.as_bytes()).ok();
         }
     }
 
@@ -157,7 +165,12 @@ const RESET: &str = "\u{1b}[0m";
 /// True unless the user asked for no colours. <https://no-color.org>
 pub(crate) fn colours_wanted() -> bool {
     let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !no_colour && env::var_os("TERM").is_none_or(|term| term != "dumb")
+    !no_colour && !is_dumb()
+}
+
+/// True for a terminal that can do nothing but write on.
+fn is_dumb() -> bool {
+    env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Writes a line to standard error. If nobody reads there, nobody misses it.

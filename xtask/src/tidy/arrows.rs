@@ -56,7 +56,6 @@ const LIBRARY_HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
-    ("indicatif", &["cli"]),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
     ("nix", &["sandbox"]),

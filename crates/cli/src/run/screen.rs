@@ -66,9 +66,9 @@ impl Screen {
 
 impl LiveSink for Screen {
     fn write(&mut self, stream: Stream, _offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if !self.viewer.spoken.swap(true, Ordering::Relaxed) {
-            self.ui.quiet();
-        }
+        self.viewer.spoken.store(true, Ordering::Relaxed);
+        // Not only before the first output: how long it has to end is shown between two lines of it.
+        self.ui.quiet();
         let abandoned = &self.viewer.abandoned;
         match stream {
             Stream::Stdout => {

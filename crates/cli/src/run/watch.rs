@@ -1,10 +1,12 @@
 //! Staying with a job: what is asked of it by signals or from elsewhere, and what a person sees
 //! meanwhile.
 
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidemill_core::job::Stdin;
 use tidemill_core::{Event, ExecutionId, JobSpec};
 use tidemill_hub::{Follow, Hub, adapter};
 use tidemill_ledger::{Applied, Snapshot, apply};
@@ -37,6 +39,8 @@ pub(crate) struct Watch<'a> {
     viewer: Arc<Viewer>,
     terminal: Option<Terminal>,
     ui: &'a Ui,
+    /// A person types the job's input, and must see it.
+    typed_to: bool,
     command: String,
     began: Instant,
     stage: &'static str,
@@ -84,6 +88,7 @@ impl<'a> Watch<'a> {
             viewer,
             terminal,
             ui,
+            typed_to: spec.stdin == Stdin::Inherit && io::stdin().is_terminal(),
             command: command_line(&spec.command(), COMMAND_CHARS_MAX),
             began: Instant::now(),
             stage: "waiting",
@@ -94,7 +99,7 @@ impl<'a> Watch<'a> {
 
     /// Stays until the job has ended and its end is recorded.
     pub(crate) async fn until_end(mut self, mut handle: JobHandle) -> Result<Watched, Failure> {
-        let shows_status = self.ui.is_terminal() && self.terminal.is_none();
+        let shows_status = self.ui.is_terminal() && self.terminal.is_none() && !self.typed_to;
         let mut stages = shows_status.then(|| self.hub.follow(self.id, 0));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
