@@ -2,6 +2,7 @@
 
 mod examples;
 mod job;
+mod mistake;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 pub(crate) use job::{ExplainArgs, JobArgs, RunArgs};
+pub(crate) use mistake::hint;
 
 /// Runs jobs in clean sandboxes and keeps a record of each.
 ///
@@ -142,7 +144,7 @@ pub(crate) struct PsArgs {
 /// Which execution is meant.
 #[derive(Debug, Args)]
 pub(crate) struct IdArgs {
-    /// The execution: its id, the beginning or the end of it, or `last`
+    /// The execution: its id, the beginning or the end of it or of what `ps` shows, or `last`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 }

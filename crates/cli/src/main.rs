@@ -23,6 +23,7 @@ mod state_dir;
 mod testing;
 mod text;
 mod ui;
+mod unpacker;
 
 use std::process::ExitCode;
 
@@ -43,11 +44,17 @@ fn main() -> ExitCode {
     {
         return tidemill_sandbox::launcher_main();
     }
+    if let Some(code) = unpacker::if_asked(std::env::args().skip(1)) {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Whoever closed the pipe does not read the help, and there is nobody else to tell.
             error.print().ok();
+            if let Some(hint) = args::hint(&error, std::env::args().skip(1)) {
+                Ui::new().note(&format!("hint: {hint}"));
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };

@@ -63,7 +63,8 @@ impl Remnants for SandboxRemnants {
     }
 }
 
-/// Finds the execution that the user means: a whole id, its beginning or end, or `last`.
+/// Finds the execution that the user means: a whole id, its beginning or end, the beginning of what `ps`
+/// shows of it, or `last`.
 pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> {
     if text == LAST {
         let page = hub

@@ -63,6 +63,16 @@ impl Trial {
 }
 
 #[test]
+fn a_forgotten_run_is_proposed() {
+    let trial = Trial::new();
+    trial.refuses(
+        &["sh", "-c", "exit 3"],
+        2,
+        &["unrecognized subcommand", "tidemill run -- sh -c 'exit 3'"],
+    );
+}
+
+#[test]
 fn a_run_without_a_program_shows_an_example() {
     let trial = Trial::new();
     trial.refuses(&["run"], 2, &["PROGRAM", "tidemill run -- cargo test"]);

@@ -121,16 +121,16 @@ impl StartError {
     /// The reason as the record keeps it.
     pub fn reason(&self) -> Reason {
         let (code, hint) = match self {
-            Self::ProgramNotFound { searched, .. } => (
+            Self::ProgramNotFound { program, searched } => (
                 ReasonCode::ProgramNotFound,
-                Some(match searched {
+                Some(shell_words(program).unwrap_or_else(|| match searched {
                     Some(path) => format!(
                         "it was searched for in PATH={path}; `tidemill explain` lists what the job sees"
                     ),
                     None => "`tidemill explain` lists what the job sees; bring the program in with \
                              --layer or another --image"
                         .to_owned(),
-                }),
+                })),
             ),
             Self::ProgramNotExecutable { .. } => (
                 ReasonCode::ProgramNotExecutable,
@@ -158,6 +158,31 @@ impl StartError {
         reason.hint = hint;
         reason
     }
+}
+
+/// What to write instead of a program's name that only a shell understands.
+fn shell_words(program: &str) -> Option<String> {
+    const BUILT_IN: [&str; 10] = [
+        ".", "alias", "cd", "eval", "exec", "export", "set", "source", "ulimit", "unset",
+    ];
+    if let Some((name, _)) = program.split_once('=')
+        && !name.contains('/')
+    {
+        return Some(format!(
+            "a variable is set with --env {program}, before the program"
+        ));
+    }
+    if program.contains(char::is_whitespace) {
+        return Some(
+            "no shell takes it apart: give each word as an argument of its own, or the whole line to \
+             a shell with sh -c"
+                .to_owned(),
+        );
+    }
+    BUILT_IN.contains(&program).then(|| {
+        "it is a command of the shell and no program: give the whole line to a shell with sh -c"
+            .to_owned()
+    })
 }
 
 /// How a sandbox ended.
@@ -230,4 +255,29 @@ pub(crate) enum Order {
     },
     /// End it at once.
     Kill,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_a_shell_understands_is_told_from_a_program_that_is_not_there() {
+        let hint = |program: &str| {
+            let error = StartError::ProgramNotFound {
+                program: program.to_owned(),
+                searched: Some("/bin".to_owned()),
+            };
+            error.reason().hint.unwrap_or_default()
+        };
+        for (program, said) in [
+            ("make test", "sh -c"),
+            ("cd", "command of the shell"),
+            ("RUST_LOG=debug", "--env RUST_LOG=debug"),
+            ("cargo", "PATH=/bin"),
+        ] {
+            assert!(hint(program).contains(said), "{program}: {}", hint(program));
+        }
+        assert!(!hint("./a=b/c").contains("--env"));
+    }
 }

@@ -85,11 +85,11 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "NET", help_heading = "What the job sees")]
     pub(crate) net: Option<String>,
 
-    /// Memory of all its processes together, such as 512MiB
+    /// Memory of all its processes together, such as 512MiB [default: 7/8 of this machine's]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) memory: Option<String>,
 
-    /// CPU time per wall time, such as 1.5
+    /// CPU time per wall time, such as 1.5 [default: all CPUs]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) cpus: Option<String>,
 
@@ -97,7 +97,7 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) pids: Option<String>,
 
-    /// Bytes that it may write, such as 1GiB
+    /// Bytes that it may write, such as 1GiB [default: half of this machine's memory]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) disk: Option<String>,
 

@@ -175,11 +175,13 @@ pub(crate) async fn resolve(
             .expect("thirty-two hexadecimal digits are a number of 128 bits");
         number.to_be_bytes().to_vec()
     };
-    // The beginning is found by the index; the end by looking at every entry of it.
+    // The beginning is found by the index; the end, and the beginning of the twelve digits that lists
+    // show, by looking at every entry of it.
     let found: Vec<Vec<u8>> = sqlx::query_scalar(
         "SELECT id FROM execution WHERE id BETWEEN ?1 AND ?2
          UNION
-         SELECT id FROM execution WHERE ?3 < 32 AND substr(hex(id), -?3) = ?4
+         SELECT id FROM execution WHERE ?3 < 32
+             AND (substr(hex(id), -?3) = ?4 OR substr(hex(id), -12, ?3) = ?4)
          ORDER BY id DESC LIMIT ?5",
     )
     .bind(bound("0"))

@@ -164,7 +164,10 @@ impl Model {
             .map(|snapshot| snapshot.id)
             .filter(|id| {
                 let digits = id.as_uuid().simple().to_string();
-                !text.is_empty() && (digits.starts_with(&text) || digits.ends_with(&text))
+                !text.is_empty()
+                    && (digits.starts_with(&text)
+                        || digits.ends_with(&text)
+                        || digits[20..].starts_with(&text))
             })
             .collect();
         ids.reverse();

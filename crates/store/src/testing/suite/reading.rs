@@ -178,6 +178,7 @@ pub(super) async fn an_id_is_found_by_its_beginning_and_by_its_end(store: &Store
         "01920000-0000-7000-8000-00000001abcd",
         "01930000-0000-7000-8000-0000000001f2",
         "1f200000-0000-7000-8000-000000000000",
+        "01940000-0000-7000-8000-777f00000000",
     ]
     .map(|text| text.parse::<ExecutionId>().expect("it is an id"));
     for id in ids {
@@ -197,6 +198,9 @@ pub(super) async fn an_id_is_found_by_its_beginning_and_by_its_end(store: &Store
         ("0001-abcd", Resolve::Found(ids[1])),
         ("0192", Resolve::Ambiguous(vec![ids[1], ids[0]])),
         ("abcd", Resolve::Ambiguous(vec![ids[1], ids[0]])),
+        // The beginning of what a list shows, but no other place in the middle.
+        ("777f", Resolve::Found(ids[4])),
+        ("77f", Resolve::Unknown),
         // The end of one and the beginning of another.
         ("1f2", Resolve::Ambiguous(vec![ids[3], ids[2]])),
         ("2222", Resolve::Unknown),
