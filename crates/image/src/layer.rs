@@ -49,6 +49,14 @@ impl LayerKey {
         trees.find(&self.name).is_some()
     }
 
+    /// The archive that the tree is unpacked from, if it is from one.
+    pub fn archive(&self) -> Option<&str> {
+        match &self.recipe {
+            Recipe::Unpack(archive) => Some(archive.path()),
+            Recipe::Gather(_) => None,
+        }
+    }
+
     pub(crate) fn find(&self, trees: &TreeStore) -> Result<String, PlanError> {
         let root = trees.find(&self.name).ok_or_else(|| PlanError::NotBuilt {
             what: self.to_string(),
@@ -127,20 +135,26 @@ pub fn layer_keys(
 /// Blocks, for as long as unpacking takes; not for async code.
 pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerError> {
     trees.get_or_build(&key.name, |root| match &key.recipe {
-        Recipe::Unpack(archive) => Ok(unpack::unpack(archive, root, &UnpackLimits::default())?),
+        Recipe::Unpack(archive) => {
+            let limits = UnpackLimits::default();
+            Ok(unpack::unpack(archive, root, &limits, trees.owners())?)
+        }
         Recipe::Gather(matches) => Ok(matches.gather(root)?),
     })
 }
 
 /// The key of an archive's tree.
-pub(crate) fn archive_key(path: &str, trees: &TreeStore) -> Result<LayerKey, PlanError> {
+///
+/// # Errors
+/// If the archive cannot be read.
+pub fn archive_key(path: &str, trees: &TreeStore) -> Result<LayerKey, PlanError> {
     let (real, _) = canonical_file(path, "archive")?;
     let archive = Archive::open(&real, trees).map_err(|source| PlanError::Archive {
         path: path.to_owned(),
         source: LayerError::Archive(source),
     })?;
     Ok(LayerKey {
-        name: unpack::tree_name(&archive),
+        name: unpack::tree_name(&archive, trees.owners()),
         recipe: Recipe::Unpack(archive),
     })
 }

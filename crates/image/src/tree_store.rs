@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 
 use crate::remove::remove_tree;
+use crate::unpack::ArchiveOwners;
 
 /// How long before it was remembered a file must have been left alone.
 const MEMO_MARGIN_SECONDS: i64 = 2;
@@ -25,6 +26,7 @@ const MEMO_MARGIN_SECONDS: i64 = 2;
 #[derive(Debug, Clone)]
 pub struct TreeStore {
     base: PathBuf,
+    owners: ArchiveOwners,
 }
 
 /// What is known of a published tree beside its files.
@@ -61,7 +63,11 @@ impl TreeStore {
     /// Opens the store at a directory, which is made if missing (mode 0700: a tree may hold files
     /// that were not meant for everybody).
     pub fn open(base: impl Into<PathBuf>) -> Result<Self, TreeStoreError> {
-        let store = Self { base: base.into() };
+        let owners = ArchiveOwners::of_this_process();
+        let store = Self {
+            base: base.into(),
+            owners,
+        };
         for directory in [
             store.base.clone(),
             store.ready(),
@@ -76,7 +82,18 @@ impl TreeStore {
                 .map_err(failed("create", &directory))?;
         }
         let base = fs::canonicalize(&store.base).map_err(failed("resolve", &store.base))?;
-        Ok(Self { base })
+        Ok(Self { base, owners })
+    }
+
+    /// The same store, with another answer to what becomes of the owners in archives.
+    #[must_use]
+    pub const fn with_owners(mut self, owners: ArchiveOwners) -> Self {
+        self.owners = owners;
+        self
+    }
+
+    pub(crate) const fn owners(&self) -> ArchiveOwners {
+        self.owners
     }
 
     /// The root of a published tree.

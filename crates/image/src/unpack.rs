@@ -36,9 +36,13 @@ use pax::Pax;
 const FORMAT: u32 = 1;
 
 /// The name of the tree of an archive: its content, and whether owners are kept.
-pub(crate) fn tree_name(archive: &Archive) -> Digest {
-    let keeps_owners = rustix::process::geteuid().is_root();
-    let text = format!("tar {FORMAT} {} owners={keeps_owners}", archive.content());
+pub(crate) fn tree_name(archive: &Archive, owners: ArchiveOwners) -> Digest {
+    let owners = match owners {
+        ArchiveOwners::Lost => "false",
+        ArchiveOwners::Kept => "true",
+        ArchiveOwners::SubIds => "sub-ids",
+    };
+    let text = format!("tar {FORMAT} {} owners={owners}", archive.content());
     Digest::of(text.as_bytes())
 }
 
@@ -47,6 +51,7 @@ pub(crate) fn unpack(
     archive: &Archive,
     root: &Path,
     limits: &UnpackLimits,
+    owners: ArchiveOwners,
 ) -> Result<TreeNote, UnpackError> {
     let name = archive.path().to_owned();
     let reader = archive.read().map_err(UnpackError::Archive)?;
@@ -61,7 +66,7 @@ pub(crate) fn unpack(
         archive: name.clone(),
         root,
         limits: *limits,
-        keeps_owners: rustix::process::geteuid().is_root(),
+        owners,
         bytes: 0,
         entries: 0,
         parent: None,
@@ -84,6 +89,40 @@ pub(crate) fn unpack(
         bytes: unpacker.bytes,
         lacks: unpacker.lacks.sentences(),
     })
+}
+
+/// What becomes of the owners in an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchiveOwners {
+    /// All belongs to the caller: only root can give files away.
+    Lost,
+    /// Files belong to the ids that the archive names.
+    Kept,
+    /// Files belong to the caller's sub-ids: the archive's id `n` to id `n + 1` of a user namespace in
+    /// which the caller is 0 and the sub-ids follow. Such a tree can only be built in that namespace.
+    SubIds,
+}
+
+impl ArchiveOwners {
+    /// What this process can do.
+    pub fn of_this_process() -> Self {
+        if rustix::process::geteuid().is_root() {
+            Self::Kept
+        } else {
+            Self::Lost
+        }
+    }
+
+    fn of(self, attributes: &Attributes) -> Option<(Option<Uid>, Option<Gid>)> {
+        let shift = match self {
+            Self::Lost => return None,
+            Self::Kept => 0,
+            Self::SubIds => 1,
+        };
+        let user = uid(attributes.uid.saturating_add(shift));
+        let group = gid(attributes.gid.saturating_add(shift));
+        Some((Some(user), Some(group)))
+    }
 }
 
 /// What was left out.
@@ -121,7 +160,7 @@ struct Unpacker {
     archive: String,
     root: OwnedFd,
     limits: UnpackLimits,
-    keeps_owners: bool,
+    owners: ArchiveOwners,
     bytes: u64,
     entries: u64,
     /// The directory of the last entry: the next one is mostly in the same.
@@ -308,8 +347,8 @@ impl Unpacker {
             }
         }
         let dressed = || -> rustix::io::Result<()> {
-            if self.keeps_owners {
-                rustix::fs::fchown(&file, Some(uid(attributes.uid)), Some(gid(attributes.gid)))?;
+            if let Some((user, group)) = self.owners.of(&attributes) {
+                rustix::fs::fchown(&file, user, group)?;
             }
             rustix::fs::fchmod(&file, attributes.mode)?;
             rustix::fs::futimens(&file, &times(attributes.mtime))
@@ -454,9 +493,8 @@ impl Unpacker {
         let parent = self.parent_fd();
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         let dressed = || -> rustix::io::Result<()> {
-            if self.keeps_owners {
-                let owner = (Some(uid(attributes.uid)), Some(gid(attributes.gid)));
-                rustix::fs::chownat(parent, last, owner.0, owner.1, nofollow)?;
+            if let Some((user, group)) = self.owners.of(&attributes) {
+                rustix::fs::chownat(parent, last, user, group, nofollow)?;
             }
             rustix::fs::utimensat(parent, last, &times(attributes.mtime), nofollow)
         };
@@ -486,9 +524,8 @@ impl Unpacker {
                 other => other.map_err(|source| self.write_error(source, &name, "open"))?,
             };
             let dressed = || -> rustix::io::Result<()> {
-                if self.keeps_owners {
-                    let owner = (Some(uid(attributes.uid)), Some(gid(attributes.gid)));
-                    rustix::fs::fchown(&dir, owner.0, owner.1)?;
+                if let Some((user, group)) = self.owners.of(attributes) {
+                    rustix::fs::fchown(&dir, user, group)?;
                 }
                 rustix::fs::fchmod(&dir, attributes.mode)?;
                 rustix::fs::futimens(&dir, &times(attributes.mtime))
@@ -525,7 +562,7 @@ impl Unpacker {
         });
         let is_callers = uid == rustix::process::geteuid().as_raw()
             && gid == rustix::process::getegid().as_raw();
-        if !self.keeps_owners && !is_callers {
+        if self.owners == ArchiveOwners::Lost && !is_callers {
             self.lacks.owners += 1;
         }
         Ok(Attributes {

@@ -51,6 +51,16 @@ impl fmt::Debug for LayerBuild {
 pub struct LocalImages {
     host: Arc<HostView>,
     trees: Arc<TreeStore>,
+    unpacker: Option<Arc<dyn Unpacker>>,
+}
+
+/// Unpacks archives where this process itself cannot give files to their owners.
+pub trait Unpacker: fmt::Debug + Send + Sync + 'static {
+    /// Builds the tree of an archive in the tree store. Blocks.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn unpack(&self, archive: &str) -> Result<PathBuf, Cause>;
 }
 
 impl LocalImages {
@@ -59,14 +69,28 @@ impl LocalImages {
         Self {
             host: Arc::new(host),
             trees: Arc::new(trees),
+            unpacker: None,
         }
+    }
+
+    /// The same, with archives unpacked by somebody who can keep their owners.
+    #[must_use]
+    pub fn with_unpacker(mut self, unpacker: Arc<dyn Unpacker>) -> Self {
+        self.unpacker = Some(unpacker);
+        self
     }
 
     fn layer_build(&self, key: LayerKey) -> LayerBuild {
         let trees = Arc::clone(&self.trees);
+        let unpacker = self.unpacker.clone();
         LayerBuild {
             name: key.name().to_string().into(),
             build: Arc::new(move || {
+                if let Some((unpacker, archive)) = unpacker.as_ref().zip(key.archive())
+                    && !key.is_built(&trees)
+                {
+                    return unpacker.unpack(archive);
+                }
                 build_layer(&key, &trees).map_err(|error| Cause {
                     message: chain(&error),
                     hint: Some(error.hint().to_owned()),

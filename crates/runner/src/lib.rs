@@ -18,11 +18,11 @@ pub mod sandboxes;
 pub mod testing;
 
 pub use hub_port::{Answer, HubPort, Report, ReportError};
-pub use images::{Images, LayerBuild, LocalImages};
+pub use images::{Images, LayerBuild, LocalImages, Unpacker};
 pub use live::LiveSink;
 pub use local_runner::{
     CancelMode, Ended, Job, JobHandle, LocalRunner, REPORT_WAITS, Recorded, RunnerConfig,
     RunnerGone,
 };
 pub use sandboxes::{Killing, Output, Running, Sandboxes};
-pub use tidemill_dispatch::{Capacity, JobId};
+pub use tidemill_dispatch::{Capacity, Cause, JobId};

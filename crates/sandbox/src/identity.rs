@@ -39,7 +39,10 @@ pub enum Identity {
 
 impl Identity {
     /// The lines of `uid_map` or `gid_map` for a job whose user has the number `own` inside.
-    pub fn map(&self, own: u32) -> String {
+    ///
+    /// With sub-ids, id `n` inside is sub-id `n`, so that trees whose owners were shifted alike show
+    /// them. If `own_is_caller`, the job's user is the caller instead, whose files it works on.
+    pub fn map(&self, own: u32, own_is_caller: bool) -> String {
         let mut text = String::new();
         let mut line = |inside: u32, outside: u32, count: u32| {
             if count > 0 {
@@ -53,40 +56,43 @@ impl Identity {
                     line(own, base + JOB_ID_COUNT, 1);
                 }
             }
-            Self::Ranged { count } => {
-                let below = own.min(count);
-                line(0, 1, below);
+            Self::Ranged { count } if own >= count => {
+                line(0, 1, count);
                 line(own, 0, 1);
-                line(
-                    below + 1,
-                    below + 1,
-                    count.saturating_sub(below + 1).min(u32::MAX - below - 1),
-                );
             }
+            Self::Ranged { count } if own_is_caller => {
+                line(0, 1, own);
+                line(own, 0, 1);
+                line(own + 1, own + 2, count - own - 1);
+            }
+            Self::Ranged { count } => line(0, 1, count),
             Self::Single => line(own, 0, 1),
         }
         text
     }
 
     /// The id on the launcher's side of an id inside, where it is mapped.
-    pub fn outside(&self, own: u32, inside: u32) -> Option<u32> {
+    pub fn outside(&self, own: u32, own_is_caller: bool, inside: u32) -> Option<u32> {
         match *self {
             Self::Root { base } if inside < JOB_ID_COUNT => Some(base + inside),
             Self::Root { base } => (inside == own).then_some(base + JOB_ID_COUNT),
-            Self::Ranged { .. } | Self::Single if inside == own => Some(0),
-            Self::Ranged { count } if inside < own => (inside < count).then_some(inside + 1),
-            Self::Ranged { count } => (inside < count).then_some(inside),
-            Self::Single => None,
+            Self::Ranged { count } if inside == own && (own_is_caller || own >= count) => Some(0),
+            Self::Ranged { count } => (inside < count).then_some(inside + 1),
+            Self::Single => (inside == own).then_some(0),
         }
     }
 
     /// The user that builds the sandbox inside: root where root is mapped, else the job's own.
-    pub fn builder(&self, job: User) -> User {
+    pub fn builder(&self, job: User, job_is_caller: bool) -> User {
         match self {
             Self::Single => job,
             Self::Root { .. } | Self::Ranged { .. } => User {
-                uid: self.outside(job.uid, 0).map_or(job.uid, |_| 0),
-                gid: self.outside(job.gid, 0).map_or(job.gid, |_| 0),
+                uid: self
+                    .outside(job.uid, job_is_caller, 0)
+                    .map_or(job.uid, |_| 0),
+                gid: self
+                    .outside(job.gid, job_is_caller, 0)
+                    .map_or(job.gid, |_| 0),
             },
         }
     }
@@ -181,28 +187,40 @@ mod tests {
     #[test]
     fn root_maps_a_range_and_a_far_user_beside_it() {
         let identity = Identity::Root { base: 1000 };
-        assert_eq!(identity.map(5), "0 1000 65536\n");
-        assert_eq!(identity.map(70_000), "0 1000 65536\n70000 66536 1\n");
-        assert_eq!(identity.outside(70_000, 70_000), Some(66_536));
-        assert_eq!(identity.outside(5, 70_000), None);
+        assert_eq!(identity.map(5, true), "0 1000 65536\n");
+        assert_eq!(identity.map(70_000, false), "0 1000 65536\n70000 66536 1\n");
+        assert_eq!(identity.outside(70_000, true, 70_000), Some(66_536));
+        assert_eq!(identity.outside(5, true, 70_000), None);
     }
 
     #[test]
     fn a_caller_with_sub_ids_is_the_job_and_the_others_are_its_sub_ids() {
         let identity = Identity::Ranged { count: 65_536 };
-        assert_eq!(identity.map(1000), "0 1 1000\n1000 0 1\n1001 1001 64535\n");
-        assert_eq!(identity.outside(1000, 1000), Some(0));
-        assert_eq!(identity.outside(1000, 0), Some(1));
-        assert_eq!(identity.outside(1000, 1001), Some(1001));
-        assert_eq!(identity.map(0), "0 0 1\n1 1 65535\n");
+        assert_eq!(
+            identity.map(1000, true),
+            "0 1 1000\n1000 0 1\n1001 1002 64535\n"
+        );
+        assert_eq!(identity.outside(1000, true, 1000), Some(0));
+        assert_eq!(identity.outside(1000, true, 0), Some(1));
+        assert_eq!(identity.outside(1000, true, 1001), Some(1002));
+        assert_eq!(identity.map(0, true), "0 0 1\n1 2 65535\n");
+        assert_eq!(identity.map(70_000, true), "0 1 65536\n70000 0 1\n");
+    }
+
+    #[test]
+    fn a_job_without_files_of_the_caller_has_sub_ids_alone() {
+        let identity = Identity::Ranged { count: 65_536 };
+        assert_eq!(identity.map(1000, false), "0 1 65536\n");
+        assert_eq!(identity.outside(1000, false, 1000), Some(1001));
+        assert_eq!(identity.outside(70_000, false, 70_000), Some(0));
     }
 
     #[test]
     fn without_sub_ids_there_is_one_id() {
-        assert_eq!(Identity::Single.map(1000), "1000 0 1\n");
-        assert_eq!(Identity::Single.outside(1000, 0), None);
+        assert_eq!(Identity::Single.map(1000, false), "1000 0 1\n");
+        assert_eq!(Identity::Single.outside(1000, false, 0), None);
         let user = User { uid: 7, gid: 8 };
-        assert_eq!(Identity::Single.builder(user), user);
+        assert_eq!(Identity::Single.builder(user, true), user);
     }
 
     #[test]

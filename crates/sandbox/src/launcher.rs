@@ -119,6 +119,23 @@ impl Launcher {
         self.0.no_sub_ids.as_deref()
     }
 
+    /// Starts this binary again with these arguments as root of the launcher's user namespace, where
+    /// the caller's sub-ids can be given files, and returns what it wrote to standard output. Blocks.
+    ///
+    /// # Errors
+    /// If the launcher is gone. A helper that could not be started or that failed has written nothing
+    /// of use.
+    pub fn help(&self, arguments: &[String]) -> io::Result<Vec<u8>> {
+        let launcher = self.0.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let body = in_memory(&serde_json::to_vec(arguments)?)?;
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        socket::send(launcher.as_fd(), b"help", &[body.as_fd(), writer.as_fd()])?;
+        drop(writer);
+        let mut output = Vec::new();
+        io::Read::read_to_end(&mut fs::File::from(reader), &mut output)?;
+        Ok(output)
+    }
+
     /// Starts a program in a new sandbox. Blocks until it was exec'd or that failed; after a failure
     /// nothing is left.
     ///
@@ -134,7 +151,10 @@ impl Launcher {
             .as_ref()
             .ok_or_else(|| gone(io::ErrorKind::NotConnected.into()))?;
         let (ours, theirs) = socket::pair().map_err(gone)?;
-        let body = request_body(request).map_err(gone)?;
+        let body = serde_json::to_vec(request)
+            .map_err(io::Error::from)
+            .and_then(|bytes| in_memory(&bytes))
+            .map_err(gone)?;
         {
             let fds = [
                 theirs.as_fd(),
@@ -158,11 +178,11 @@ impl Launcher {
     }
 }
 
-/// The request as a file in memory: arguments and environment may be larger than a message.
-fn request_body(request: &SandboxRequest) -> io::Result<OwnedFd> {
+/// Bytes as a file in memory: arguments and environment may be larger than a message.
+fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create("tidemill-request", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = fs::File::from(fd);
-    file.write_all(&serde_json::to_vec(request)?)?;
+    file.write_all(bytes)?;
     Ok(file.into())
 }
 

@@ -165,7 +165,7 @@ impl IdMaps for IdMapCache {
             Owners::Job { uid, gid } => {
                 let outside = |id: u32| {
                     self.identity
-                        .outside(id, id)
+                        .outside(id, true, id)
                         .ok_or(io::Error::from_raw_os_error(libc::EINVAL))
                 };
                 (

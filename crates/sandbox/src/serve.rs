@@ -8,8 +8,9 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::check::OPEN_FILES_MAX;
 use tidemill_core::job::{Network, User};
 use tidemill_core::limits::OPEN_FILES_DEFAULT;
-use tidemill_core::{ByteSize, Grant, Limits, Usage};
+use tidemill_core::root::Owners;
+use tidemill_core::{ByteSize, Grant, Limits, RootPlan, Usage};
 
 use crate::cgroup::{CgroupPlaces, Controller, JobCgroup};
 use crate::host::namespace_refusal;
@@ -93,6 +95,7 @@ fn serve() -> io::Result<()> {
         kernel_log: KernelLog::open(),
         sandboxes: Vec::new(),
         next_cpu: 0,
+        helpers: Vec::new(),
     };
     launcher.run()
 }
@@ -123,6 +126,8 @@ struct Server {
     kernel_log: Option<KernelLog>,
     sandboxes: Vec<Running>,
     next_cpu: usize,
+    /// Programs that were started for the owner, until they are reaped.
+    helpers: Vec<Child>,
 }
 
 impl Server {
@@ -146,6 +151,11 @@ impl Server {
                 for running in std::mem::take(&mut self.sandboxes) {
                     running.destroy();
                     self.bury(running);
+                }
+                for mut helper in std::mem::take(&mut self.helpers) {
+                    // It may have ended by itself.
+                    helper.kill().ok();
+                    helper.wait()?;
                 }
                 return Ok(());
             }
@@ -187,6 +197,16 @@ impl Server {
     /// Takes one request. False if the owner is gone.
     fn serve_request(&mut self) -> io::Result<bool> {
         let (bytes, fds) = socket::receive(self.owner.as_fd(), true)?;
+        self.helpers
+            .retain_mut(|helper| matches!(helper.try_wait(), Ok(None)));
+        let fds = match <[OwnedFd; 2]>::try_from(fds) {
+            Ok([arguments, output]) => {
+                // Its output ends before it began, which its owner takes for a failure.
+                self.help(arguments, output).ok();
+                return Ok(true);
+            }
+            Err(fds) => fds,
+        };
         let Ok([control, body, stdin, stdout, stderr]) = <[OwnedFd; 5]>::try_from(fds) else {
             return Ok(!bytes.is_empty());
         };
@@ -203,6 +223,19 @@ impl Server {
             Err(error) => tell(control.as_fd(), &Notice::StartFailed { error }),
         }
         Ok(true)
+    }
+
+    /// Starts this program again, with these arguments, as root of the launcher's user namespace.
+    fn help(&mut self, arguments: OwnedFd, output: OwnedFd) -> io::Result<()> {
+        let arguments: Vec<String> = serde_json::from_slice(&read_all(arguments)?)?;
+        let helper = Command::new("/proc/self/exe")
+            .arg0("tidemill")
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .stdout(output)
+            .spawn()?;
+        self.helpers.push(helper);
+        Ok(())
     }
 
     fn start(
@@ -229,12 +262,13 @@ impl Server {
         let mut missing = self.bound(&mut request.limits)?;
         let (name, limits) = (request.name.clone(), request.limits);
         let user = request.root.account.user;
-        let builder = self.identity.builder(user);
+        let is_caller = works_on_the_callers_files(&request.root);
+        let builder = self.identity.builder(user, is_caller);
         if sizes(&limits).disk <= total_memory() / 2 {
             request.scratch = None;
         }
         if let Some(scratch) = &request.scratch {
-            self.give(scratch, user, builder)?;
+            self.give(scratch, (user, is_caller), builder)?;
         }
         let mut prepared =
             Prepared::open(&request.root, request.scratch.as_deref(), &mut self.maps)?;
@@ -242,7 +276,7 @@ impl Server {
             prepared.show_terminal(stdio.stdin.as_fd())?;
         }
         for descriptor in [&stdio.stdin, &stdio.stdout, &stdio.stderr] {
-            self.give_descriptor(descriptor.as_fd(), user, request.tty)?;
+            self.give_descriptor(descriptor.as_fd(), (user, is_caller), request.tty)?;
         }
         missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
             wall: "owners".to_owned(),
@@ -293,7 +327,7 @@ impl Server {
             started: false,
             killed: false,
         };
-        if let Err(error) = self.release(&running, user, &ready_writer) {
+        if let Err(error) = self.release(&running, (user, is_caller), &ready_writer) {
             running.destroy();
             self.bury(running);
             return Err(error.into());
@@ -333,12 +367,23 @@ impl Server {
     }
 
     /// Maps the ids, joins the groups, and lets process 1 go.
-    fn release(&self, running: &Running, user: User, ready: &OwnedFd) -> Result<(), StepError> {
+    fn release(
+        &self,
+        running: &Running,
+        (user, is_caller): (User, bool),
+        ready: &OwnedFd,
+    ) -> Result<(), StepError> {
         let pid = running.pid;
-        fs::write(format!("/proc/{pid}/uid_map"), self.identity.map(user.uid))
-            .step(|| "map the user ids of the sandbox".to_owned())?;
-        fs::write(format!("/proc/{pid}/gid_map"), self.identity.map(user.gid))
-            .step(|| "map the group ids of the sandbox".to_owned())?;
+        fs::write(
+            format!("/proc/{pid}/uid_map"),
+            self.identity.map(user.uid, is_caller),
+        )
+        .step(|| "map the user ids of the sandbox".to_owned())?;
+        fs::write(
+            format!("/proc/{pid}/gid_map"),
+            self.identity.map(user.gid, is_caller),
+        )
+        .step(|| "map the group ids of the sandbox".to_owned())?;
         running.cgroup.add(pid).map_err(|(path, error)| StepError {
             step: format!("put the sandbox into {}", path.display()),
             error,
@@ -351,7 +396,7 @@ impl Server {
     fn give_descriptor(
         &self,
         descriptor: BorrowedFd<'_>,
-        user: User,
+        (user, is_caller): (User, bool),
         tty: bool,
     ) -> Result<(), StepError> {
         let describe = || "give the job its standard descriptors".to_owned();
@@ -361,7 +406,7 @@ impl Server {
             FileType::CharacterDevice => tty,
             _ => false,
         };
-        match self.identity.outside(user.uid, user.uid) {
+        match self.identity.outside(user.uid, is_caller, user.uid) {
             Some(uid) if is_own => {
                 rustix::fs::fchown(descriptor, Some(rustix::fs::Uid::from_raw(uid)), None)
                     .step(describe)
@@ -371,9 +416,14 @@ impl Server {
     }
 
     /// Gives a scratch directory to the builder of the sandbox.
-    fn give(&self, scratch: &Path, user: User, builder: User) -> Result<(), StepError> {
+    fn give(
+        &self,
+        scratch: &Path,
+        (user, is_caller): (User, bool),
+        builder: User,
+    ) -> Result<(), StepError> {
         let describe = || format!("give {} to the sandbox", scratch.display());
-        let outside = |own, id| self.identity.outside(own, id).unwrap_or(0);
+        let outside = |own, id| self.identity.outside(own, is_caller, id).unwrap_or(0);
         rustix::fs::chown(
             scratch,
             Some(rustix::fs::Uid::from_raw(outside(user.uid, builder.uid))),
@@ -494,14 +544,27 @@ impl Server {
 }
 
 fn read_request(body: OwnedFd) -> Result<SandboxRequest, StepError> {
-    let mut body = fs::File::from(body);
-    let mut text = Vec::new();
-    io::Seek::rewind(&mut body)
-        .and_then(|()| io::Read::read_to_end(&mut body, &mut text))
-        .step(|| "read the request".to_owned())?;
+    let text = read_all(body).step(|| "read the request".to_owned())?;
     serde_json::from_slice(&text)
         .map_err(io::Error::other)
         .step(|| "understand the request".to_owned())
+}
+
+/// The content of a file in memory that its writer has just written.
+fn read_all(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::from(file);
+    let mut bytes = Vec::new();
+    io::Seek::rewind(&mut file)?;
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// True if a root shows files that belong to whoever started the job: then the job's user has to be
+/// that one. Else it is a sub-id like all others, as the owners in an image's tree are.
+fn works_on_the_callers_files(root: &RootPlan) -> bool {
+    let is_callers = |owners: &Owners| matches!(owners, Owners::Job { .. });
+    root.mounts.iter().any(|mount| is_callers(&mount.owners))
+        || root.trees.iter().any(|tree| is_callers(&tree.owners))
 }
 
 /// Every namespace that there is for a job; the network's only where the job has one of its own.

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use tidemill_core::RunnerId;
 use tidemill_hub::Hub;
-use tidemill_image::{HostView, TreeStore};
+use tidemill_image::{ArchiveOwners, HostView, TreeStore};
 use tidemill_runner::{Capacity, LocalImages, LocalRunner, REPORT_WAITS, RunnerConfig};
-use tidemill_sandbox::{Launcher, LauncherConfig, LauncherError};
+use tidemill_sandbox::{Identity, Launcher, LauncherConfig, LauncherError};
 
 use super::local_hub::LocalHub;
 use crate::args::GlobalArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::session;
 use crate::state_dir::state_dir;
+use crate::unpacker::NamespaceUnpacker;
 
 /// How long the layers of a job may take to be unpacked.
 const PREPARE_TIMEOUT: Duration = Duration::from_hours(1);
@@ -57,7 +58,16 @@ pub(crate) async fn open(host: HostView, global: &GlobalArgs) -> Result<Place, F
 }
 
 fn runner(hub: &Hub, launcher: Launcher, host: HostView) -> Result<LocalRunner, Failure> {
-    let trees = tree_store(&hub.state_dir().trees())?;
+    let base = hub.state_dir().trees();
+    let mut trees = tree_store(&base)?;
+    let has_sub_ids = matches!(launcher.identity(), Identity::Ranged { .. });
+    if has_sub_ids {
+        trees = trees.with_owners(ArchiveOwners::SubIds);
+    }
+    let mut images = LocalImages::new(host, trees);
+    if has_sub_ids {
+        images = images.with_unpacker(Arc::new(NamespaceUnpacker::new(launcher.clone(), base)));
+    }
     Ok(LocalRunner::start(RunnerConfig {
         runner: RunnerId(machine()),
         capacity: Capacity::slots(SLOTS),
@@ -67,7 +77,7 @@ fn runner(hub: &Hub, launcher: Launcher, host: HostView) -> Result<LocalRunner, 
         scratch: Some(hub.state_dir().sandboxes()),
         hub: Arc::new(LocalHub(hub.clone())),
         sandboxes: Arc::new(launcher),
-        images: Arc::new(LocalImages::new(host, trees)),
+        images: Arc::new(images),
     }))
 }
 

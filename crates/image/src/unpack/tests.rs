@@ -110,7 +110,12 @@ impl World {
         fs::write(&path, bytes).unwrap();
         let archive =
             Archive::open(path.to_str().unwrap(), &self.trees).map_err(UnpackError::Archive)?;
-        unpack(&archive, &self.root(), limits)
+        unpack(
+            &archive,
+            &self.root(),
+            limits,
+            ArchiveOwners::of_this_process(),
+        )
     }
 
     fn unpack(&self, items: &[Item]) -> Result<TreeNote, UnpackError> {
@@ -525,7 +530,13 @@ fn an_archive_that_changes_meanwhile_is_refused() {
     fs::write(&path, archive_of(&[file("a", "1")])).unwrap();
     let archive = Archive::open(path.to_str().unwrap(), &world.trees).unwrap();
     fs::write(&path, archive_of(&[file("a", "2")])).unwrap();
-    let error = unpack(&archive, &world.root(), &UnpackLimits::default()).unwrap_err();
+    let error = unpack(
+        &archive,
+        &world.root(),
+        &UnpackLimits::default(),
+        ArchiveOwners::of_this_process(),
+    )
+    .unwrap_err();
     assert!(matches!(error, UnpackError::Changed { .. }), "{error}");
 }
 

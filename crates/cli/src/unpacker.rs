@@ -1,0 +1,106 @@
+//! Archives whose owners an ordinary user cannot give files to: they are unpacked by this binary again,
+//! started by the launcher in the user namespace where the caller's sub-ids are at hand.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+use tidemill_image::{ArchiveOwners, TreeStore, archive_key, build_layer};
+use tidemill_runner::{Cause, Unpacker};
+use tidemill_sandbox::Launcher;
+
+/// The hidden first argument; the tree store's directory and the archive follow.
+const ARGUMENT: &str = "unpack-archive";
+
+/// What the helper writes to its standard output.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    result: Result<PathBuf, Trouble>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Trouble {
+    message: String,
+    hint: Option<String>,
+}
+
+/// Unpacks through a launcher.
+#[derive(Debug)]
+pub(crate) struct NamespaceUnpacker {
+    launcher: Launcher,
+    trees: PathBuf,
+}
+
+impl NamespaceUnpacker {
+    pub(crate) fn new(launcher: Launcher, trees: PathBuf) -> Self {
+        Self { launcher, trees }
+    }
+}
+
+impl Unpacker for NamespaceUnpacker {
+    fn unpack(&self, archive: &str) -> Result<PathBuf, Cause> {
+        let trees = self.trees.to_string_lossy().into_owned();
+        let arguments = [ARGUMENT.to_owned(), trees, archive.to_owned()];
+        let output = self.launcher.help(&arguments).map_err(|error| Cause {
+            message: format!("the launcher could not be asked to unpack `{archive}`: {error}"),
+            hint: None,
+        })?;
+        let answer: Answer = serde_json::from_slice(&output).map_err(|error| Cause {
+            message: format!("the process that unpacked `{archive}` gave no answer: {error}"),
+            hint: Some("the state directory must be writable and have space left".to_owned()),
+        })?;
+        answer.result.map_err(|trouble| Cause {
+            message: trouble.message,
+            hint: trouble.hint,
+        })
+    }
+}
+
+/// Does the work of the helper, if that is what this process was started for.
+pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<ExitCode> {
+    if arguments.next().as_deref() != Some(ARGUMENT) {
+        return None;
+    }
+    let (trees, archive) = (arguments.next()?, arguments.next()?);
+    let answer = Answer {
+        result: unpack(Path::new(&trees), &archive),
+    };
+    let written = serde_json::to_vec(&answer)
+        .map_err(io::Error::from)
+        .and_then(|bytes| io::stdout().write_all(&bytes));
+    Some(if written.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn unpack(trees: &Path, archive: &str) -> Result<PathBuf, Trouble> {
+    let trees = TreeStore::open(trees)
+        .map_err(|error| Trouble {
+            message: chain(&error),
+            hint: None,
+        })?
+        .with_owners(ArchiveOwners::SubIds);
+    let key = archive_key(archive, &trees).map_err(|error| Trouble {
+        message: chain(&error),
+        hint: Some(error.hint().to_owned()),
+    })?;
+    build_layer(&key, &trees).map_err(|error| Trouble {
+        message: chain(&error),
+        hint: Some(error.hint().to_owned()),
+    })
+}
+
+/// An error with its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
