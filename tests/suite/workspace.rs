@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use rstest::rstest;
-use tidemill_tests::{Mode, World, tree};
+use tidemill_tests::{Mode, World, has_program, skip, tree};
 
 /// A small project with everything that a program could change.
 fn project(world: &World) {
@@ -188,4 +188,57 @@ fn real_work_is_done_in_it(#[case] mode: Mode) {
         assert_eq!((done.code, done.out().as_str()), (0, "built\n"), "{done}");
     }
     assert!(world.work().join("main").exists());
+}
+
+/// Every way to a file with a set-id bit. Prints those that worked.
+const SET_IDS: &str = r#"touch f; d=$(mktemp -d -p .)
+for mode in 4755 2755 6711 u+s g+s; do chmod "$mode" f 2>/dev/null && echo "chmod $mode"; done
+chmod 2755 "$d" 2>/dev/null && echo "chmod 2755 of a directory"
+python3 - <<'EOF'
+import os
+ways = {
+    "open": lambda: os.open("o", os.O_CREAT | os.O_WRONLY, 0o4755),
+    "tmpfile": lambda: os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o2755),
+    "mknod": lambda: os.mknod("m", 0o104755),
+    "fchmod": lambda: os.fchmod(os.open("f", os.O_RDONLY), 0o6755),
+}
+for name, way in ways.items():
+    try:
+        way()
+        print(name)
+    except PermissionError:
+        pass
+os.close(os.open("plain", os.O_CREAT | os.O_WRONLY, 0o755))
+EOF
+chmod 755 f && test -x plain && echo end"#;
+
+/// What a job leaves in a real directory belongs to the caller, who may be root, and stays there for
+/// everybody on the host to execute.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn no_set_id_file_comes_into_a_real_directory(#[case] mode: Mode) {
+    if !has_program("python3") {
+        skip("there is no python3 here");
+        return;
+    }
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for user in ["0", "1000"] {
+        let done = world.job(SET_IDS).args(["--write", "--user", user]).run();
+        assert_eq!((done.code, done.out().as_str()), (0, "end\n"), "{done}");
+    }
+    for entry in fs::read_dir(world.work()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().mode();
+        assert_eq!(mode & 0o6000, 0, "{} has {mode:o}", entry.path().display());
+    }
+    // In a private layer they do no harm, and installers need them.
+    let private = world.job("touch f; chmod 4755 f; stat -c %a f").run();
+    assert_eq!(
+        (private.code, private.out().as_str()),
+        (0, "4755\n"),
+        "{private}"
+    );
 }

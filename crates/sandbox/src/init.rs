@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tidemill_core::Limits;
+use tidemill_core::grant::PathAccess;
 use tidemill_core::job::{Network, User};
 
 use crate::landlock_wall;
@@ -41,8 +42,6 @@ const DISK_INTERVAL: Duration = Duration::from_millis(500);
 const ALMOST_FULL: u64 = 64 * 1024;
 /// The largest file, in bytes. The private layer's own bound is lower, and is told by ENOSPC.
 const FILE_BYTES_MAX: u64 = 1 << 40;
-/// Open files of a job at most, hard: programs that close all up to the limit must not take seconds.
-const OPEN_FILES_HARD: u64 = 65_536;
 
 /// From process 1 to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
@@ -277,7 +276,12 @@ fn wall_in(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> Resul
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(&request.root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
-    for program in &Filter::standard().programs {
+    let mut filters = Vec::new();
+    if (request.root.mounts.iter()).any(|mount| mount.access == PathAccess::Write) {
+        filters.push(Filter::set_ids());
+    }
+    filters.push(Filter::standard());
+    for program in filters.iter().flat_map(|filter| &filter.programs) {
         process::install_filter(program).step(|| "install the system call filter".to_owned())?;
     }
     Ok(())
@@ -302,12 +306,7 @@ fn limit(limits: &Limits) -> Result<(), StepError> {
     let open_files = u64::from(limits.open_files);
     let pids = u64::from(limits.pids);
     let table = [
-        (
-            libc::RLIMIT_NOFILE,
-            open_files,
-            open_files.max(OPEN_FILES_HARD),
-            "open files",
-        ),
+        (libc::RLIMIT_NOFILE, open_files, open_files, "open files"),
         // Counted per user and user namespace (Linux 5.14), so it is the job's own count.
         (libc::RLIMIT_NPROC, pids, pids, "processes"),
         (libc::RLIMIT_CORE, 0, 0, "core dumps"),

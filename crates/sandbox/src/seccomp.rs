@@ -391,6 +391,17 @@ impl Filter {
             programs: vec![families(), refusals(), unknowns()],
         })
     }
+
+    /// What is added where a job writes to the host's own files: no file gets a set-user-id or
+    /// set-group-id bit. Such a file belongs to the caller, who may be root, and would outlive the
+    /// job for everybody on the host to execute. In a private layer the bits are harmless, and
+    /// installers need them.
+    pub(crate) fn set_ids() -> &'static Self {
+        static FILTER: OnceLock<Filter> = OnceLock::new();
+        FILTER.get_or_init(|| Self {
+            programs: vec![set_ids(), modes_out_of_sight()],
+        })
+    }
 }
 
 fn compile(
@@ -504,6 +515,42 @@ fn refusals() -> Vec<libc::sock_filter> {
     compile(rules, SeccompAction::Allow, errno(libc::EPERM))
 }
 
+/// Modes with a set-id bit: EPERM. A mode given without making a file is not looked at, because the
+/// kernel does not either.
+fn set_ids() -> Vec<libc::sock_filter> {
+    let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
+    let making = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY]
+        .map(|flag| u64::from(flag.cast_unsigned()));
+    let has = |argument, bit| condition(argument, false, SeccompCmpOp::MaskedEq(bit), bit);
+    let mut rules = BTreeMap::new();
+    for (call, mode) in [
+        (libc::SYS_chmod, 1),
+        (libc::SYS_fchmod, 1),
+        (libc::SYS_fchmodat, 2),
+        (libc::SYS_fchmodat2, 2),
+        (libc::SYS_creat, 1),
+        (libc::SYS_mknod, 1),
+        (libc::SYS_mknodat, 2),
+    ] {
+        rules.insert(call, bits.map(|bit| rule(vec![has(mode, bit)])).to_vec());
+    }
+    for (call, flags, mode) in [(libc::SYS_open, 1, 2), (libc::SYS_openat, 2, 3)] {
+        let table = making
+            .iter()
+            .flat_map(|flag| bits.map(|bit| rule(vec![has(flags, *flag), has(mode, bit)])))
+            .collect();
+        rules.insert(call, table);
+    }
+    compile(rules, SeccompAction::Allow, errno(libc::EPERM))
+}
+
+/// The one call that makes files with a mode that a filter cannot see: ENOSYS, so that programs fall
+/// back to openat.
+fn modes_out_of_sight() -> Vec<libc::sock_filter> {
+    let rules = [(libc::SYS_openat2, Vec::new())].into_iter().collect();
+    compile(rules, SeccompAction::Allow, errno(libc::ENOSYS))
+}
+
 /// Socket families beyond UNIX, INET, INET6 and route netlink: EAFNOSUPPORT, as on a kernel that was
 /// built without them.
 fn families() -> Vec<libc::sock_filter> {
@@ -561,7 +608,8 @@ mod tests {
 
     #[test]
     fn the_programs_fit_the_kernel() {
-        for program in &Filter::standard().programs {
+        let filters = [Filter::standard(), Filter::set_ids()];
+        for program in filters.iter().flat_map(|filter| &filter.programs) {
             assert!(program.len() < 4096, "{} instructions", program.len());
         }
     }
