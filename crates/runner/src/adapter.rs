@@ -87,8 +87,6 @@ pub(crate) struct JobState {
     pub(crate) stop: StopSwitch,
     /// True once the dispatcher knows it.
     pub(crate) dispatched: bool,
-    /// Somebody wanted it to end before the dispatcher knew it.
-    pub(crate) cancelled_early: bool,
     /// Nothing more is reported.
     pub(crate) silent: bool,
     /// Grace and the like.
@@ -148,7 +146,6 @@ impl Adapter {
             spec: Arc::clone(&job.spec),
             stop: StopSwitch::new(),
             dispatched: false,
-            cancelled_early: false,
             silent: false,
             timers: Vec::new(),
             begun: Some(self.reporter.of(id).report(vec![assigned])),

@@ -301,10 +301,6 @@ impl Owner {
         let Some(state) = adapter.jobs.get_mut(&id) else {
             return;
         };
-        if state.cancelled_early {
-            adapter.finish(id, Ending::Cancelled(None));
-            return;
-        }
         match layers {
             Ok(layers) => {
                 state.dispatched = true;
@@ -337,7 +333,9 @@ impl Owner {
             return;
         };
         if !state.dispatched {
-            state.cancelled_early = true;
+            // Its layers are still being looked at, which takes as long as it takes: an archive may
+            // be large, or lie where nobody answers.
+            adapter.finish(id, Ending::Cancelled(None));
             return;
         }
         let grace = state.spec.limits.grace.as_duration();

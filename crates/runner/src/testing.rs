@@ -370,9 +370,17 @@ struct ImageState {
     broken: Option<String>,
     built: Vec<String>,
     plan_error: Option<Reason>,
+    silent: bool,
 }
 
 impl FakeImages {
+    /// Which layers a job needs is asked of a disk that does not answer.
+    #[must_use]
+    pub fn without_answer(self) -> Self {
+        lock(&self.state).silent = true;
+        self.with_layers(&["base"])
+    }
+
     /// Every job needs these layers.
     #[must_use]
     pub fn with_layers(self, names: &[&str]) -> Self {
@@ -406,6 +414,9 @@ impl Images for FakeImages {
     }
 
     fn layers(&self, _spec: &JobSpec) -> Result<Vec<LayerBuild>, Reason> {
+        while lock(&self.state).silent {
+            thread::park();
+        }
         let builds = lock(&self.state).layers.clone();
         let builds = builds.into_iter().map(|name| {
             let state = Arc::clone(&self.state);

@@ -389,6 +389,20 @@ async fn a_cancel_in_the_queue_starts_nothing() {
 }
 
 #[tokio::test]
+async fn a_cancel_does_not_wait_for_a_disk_that_does_not_answer() {
+    for mode in [CancelMode::Graceful, CancelMode::Now] {
+        let images = FakeImages::default().without_answer();
+        let mut scene = Scene::with(programs(), images, 1);
+        let (job, mut handle) = scene.enqueue(spec("hello"), None).await;
+        scene.runner.cancel(job.execution, mode).await.unwrap();
+        let end = ended(&mut handle).await;
+        assert_eq!(message(&end.event), "cancelled: before it started");
+        scene.runner.drain().await;
+        assert!(scene.sandboxes.started().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn what_the_hub_does_not_want_is_not_started() {
     let mut scene = Scene::new(programs());
     let job = scene.next_job();
