@@ -6,6 +6,7 @@
 //!
 //! Start reading at [`run`], then [`watch`].
 
+mod around;
 mod descriptor;
 mod event_lines;
 mod local_hub;
@@ -22,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, JobSpec, Limits};
+use tidemill_core::{Attempt, ExecutionId, JobSpec, Limits, ReasonCode};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -54,10 +55,21 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<u8, Fa
         .as_deref()
         .map(ResultFile::new)
         .transpose()?;
-    let ended = checked(args, global, ui)
-        .and_then(|(job, host)| session::runtime()?.block_on(perform(job, host, global, ui)));
+    let ended = checked(args, global, ui).and_then(|(job, host)| {
+        // A workspace that was named is what its caller wants.
+        let around = (args.job.workspace.is_none() && args.job.file.is_none())
+            .then_some(job.workspace.as_ref())
+            .flatten()
+            .and_then(|workspace| around::hint(Path::new(&workspace.path), &host.home));
+        let run = session::runtime()?.block_on(perform(job, host, global, ui))?;
+        Ok((run, around))
+    });
     match ended {
-        Ok(run) => {
+        Ok((run, around)) => {
+            let reason = run.snapshot.reason.as_ref().map(|reason| reason.code);
+            if let Some(hint) = around.filter(|_| reason == Some(ReasonCode::Exit)) {
+                ui.note(&format!("hint: {}", crate::ui::plain(&hint)));
+            }
             if let Some(file) = &result_file {
                 file.write_record(&run.snapshot)?;
             }

@@ -13,7 +13,7 @@ use crate::environment;
 use crate::host_image;
 use crate::host_view::HostView;
 use crate::layer::{self, LayerError};
-use crate::overlay::{Found, names};
+use crate::overlay::{Found, below, names};
 use crate::source::{self, canonical_dir};
 use crate::stack::{Source, Stack};
 use crate::toolchain;
@@ -180,6 +180,16 @@ fn workdir(spec: &JobSpec, workspace: Option<&str>, stack: &Stack) -> Result<Str
     let Some(wanted) = &spec.workdir else {
         return Ok(workspace.unwrap_or("/").to_owned());
     };
+    // A path below the workspace, as it was written, is one below where the workspace appears.
+    let below_workspace = spec
+        .workspace
+        .as_ref()
+        .zip(workspace)
+        .and_then(|(named, shown)| {
+            let rest = below(wanted, named.path.trim_end_matches('/'))?;
+            Some(format!("{shown}/{rest}"))
+        });
+    let wanted = below_workspace.as_ref().unwrap_or(wanted);
     let wrong = |why: &str| PlanError::Workdir {
         path: wanted.clone(),
         why: why.to_owned(),
