@@ -30,6 +30,7 @@ use tidemill_ledger::Snapshot;
 use tidemill_runner::{Job, JobHandle, LiveSink, LocalRunner};
 
 pub(crate) use self::place::tree_store;
+pub(crate) use self::secret::values as secret_values;
 
 use self::event_lines::EventLines;
 use self::screen::{Screen, Viewer};

@@ -63,6 +63,30 @@ impl Trial {
 }
 
 #[test]
+fn explain_shows_no_secret_value() {
+    let trial = Trial::new();
+    for format in ["text", "json"] {
+        let output = trial.run(&[
+            "explain",
+            "--format",
+            format,
+            "--env",
+            "MY_TOKEN=supersecret",
+            "--",
+            "echo",
+            "supersecret",
+        ]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(
+            said.contains("[redacted]") && said.contains("MY_TOKEN"),
+            "{said}"
+        );
+        assert!(!said.contains("supersecret"), "{said}");
+    }
+}
+
+#[test]
 fn a_forgotten_run_is_proposed() {
     let trial = Trial::new();
     trial.refuses(

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tidemill_core::{Grant, JobSpec, RootPlan};
 use tidemill_image::{PlanError, Planned, build_layer, layer_keys, plan};
+use tidemill_ledger::Redactor;
 use tidemill_sandbox::{Check, CheckState, probe_host};
 
 use crate::args::{ExplainArgs, Format, GlobalArgs};
@@ -10,7 +11,7 @@ use crate::diagnostics::render;
 use crate::failure::{Failure, FailureKind};
 use crate::job;
 use crate::output::Output;
-use crate::run::tree_store;
+use crate::run::{secret_values, tree_store};
 use crate::state_dir::state_dir;
 use crate::text::{command_line, grant};
 use crate::ui::{Ui, plain};
@@ -65,17 +66,19 @@ pub(crate) fn explain(
         .into_iter()
         .filter(|check| check.state != CheckState::Ok && !FOR_OTHER_TIERS.contains(&&*check.name))
         .collect();
+    // What is explained is kept in logs as records are, so it says no more than they do.
+    let spec = Redactor::new(secret_values(&job.spec)).spec(&job.spec);
     match global.format {
         Format::Json => output.json_document(&Explanation {
             version: 1,
-            spec: &job.spec,
+            spec: &spec,
             workdir: &planned.workdir,
             variables: planned.env.iter().map(|(name, _)| name.as_str()).collect(),
             grants: &planned.grants,
             root: &planned.root,
             lacking: &lacking,
         })?,
-        Format::Text => output.line(&page(&job.spec, &planned, &lacking))?,
+        Format::Text => output.line(&page(&spec, &planned, &lacking))?,
     }
     Ok(0)
 }
