@@ -251,3 +251,72 @@ fn wait_exits_as_run_would(#[case] mode: Mode) {
     assert_eq!(waiting.wait().code, 6);
     assert_eq!(job.wait().code, 6);
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_that_failed_without_a_network_is_told_how_to_get_one(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // An address that is set aside for documentation: nobody is asked, whatever the host's network is.
+    let text = "exec 3<>/dev/tcp/192.0.2.1/80";
+    let failed = world.bash(text).run();
+    assert_ne!(failed.code, 0, "{failed}");
+    assert!(failed.err().contains("--net host"), "{failed}");
+    let record = failed.record();
+    assert_eq!(record.reason(), "exit", "{failed}");
+    let hint = record.0["reason"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.contains("--net host"), "{failed}");
+    // It may look for one as it likes while all is well, and fail for other reasons.
+    for text in [&format!("({text}) || true"), "exit 3"] {
+        let other = world.bash(text).run();
+        assert!(!other.err().contains("--net host"), "{other}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_directory_of_path_that_is_closed_hides_no_program(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let closed = world.make_dir("closed");
+    let path = format!("PATH={}:/usr/bin:/bin", closed.display());
+    let job = |program: &str| world.program([program]).args(["--env", &path]);
+    let set_mode = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&closed, permissions).unwrap();
+    };
+    set_mode(0o000);
+    let (missing, found) = (job("no-such-program").run(), job("true").run());
+    set_mode(0o755);
+    assert_eq!(missing.code, 127, "{missing}");
+    assert_eq!(missing.record().reason(), "program_not_found", "{missing}");
+    assert_eq!(found.code, 0, "{found}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_that_failed_below_its_repository_is_told_how_to_see_it(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let below = world.make_dir("project/crates/core");
+    world.make_dir("project/.git");
+    let failed = world.job("test -e ../../.git").directory(&below).run();
+    assert_eq!(failed.code, 1, "{failed}");
+    assert!(failed.err().contains("--workdir crates/core"), "{failed}");
+    let whole = world
+        .job("test -e ../../.git && pwd")
+        .directory(&below)
+        .args(["--workspace", "../..", "--workdir", "crates/core"])
+        .run();
+    assert_eq!((whole.code, whole.err().as_str()), (0, ""), "{whole}");
+    assert!(
+        whole.out().trim_end().ends_with("project/crates/core"),
+        "{whole}"
+    );
+}

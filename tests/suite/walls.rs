@@ -80,7 +80,7 @@ fn f1_doctor_names_every_wall(#[case] mode: Mode) {
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
-fn a_missing_wall_is_in_the_record_and_never_silent(#[case] mode: Mode) {
+fn a_missing_wall_is_in_the_record_and_told_to_whoever_asked_for_it(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
@@ -94,16 +94,20 @@ fn a_missing_wall_is_in_the_record_and_never_silent(#[case] mode: Mode) {
         .filter(|grant| grant["kind"] == "missing")
         .filter_map(|grant| grant["wall"].as_str())
         .collect();
+    assert_eq!(done.err(), "", "nobody asked for a limit: {done}");
     let doctor = world.doctor();
-    for (check, wall) in [
-        ("cgroup-memory", "cgroup.memory"),
-        ("cgroup-pids", "cgroup.pids"),
+    let explained = world.call(["explain", "--", "true"]);
+    for (check, wall, limit) in [
+        ("cgroup-memory", "cgroup.memory", ["--memory", "256MiB"]),
+        ("cgroup-pids", "cgroup.pids", ["--pids", "50"]),
     ] {
-        assert_eq!(
-            doctor.has(check),
-            !missing.contains(&wall),
-            "{wall}: {done}"
-        );
+        let has = doctor.has(check);
+        assert_eq!(has, !missing.contains(&wall), "{wall}: {done}");
+        assert_eq!(has, !explained.out().contains(check), "{explained}");
+        let asked = world.job("true").args(limit).run();
+        assert_eq!(has, !asked.err().contains(limit[0]), "{asked}");
+        let weakened = asked.record().warnings().contains(&"weakened");
+        assert!(has || weakened, "{asked}");
     }
     for name in ["user-namespaces", "overlay", "seccomp"] {
         assert!(doctor.has(name), "the suite needs {name}: {:#}", doctor.0);
