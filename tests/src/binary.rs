@@ -16,11 +16,11 @@ use serde_json::Value;
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        let _guard = lock("binary");
         let built = match env::var_os("TIDEMILL_BIN").filter(|path| !path.is_empty()) {
             Some(path) => PathBuf::from(path),
             None => build_once(),
         };
+        let _guard = lock("binary");
         publish(&built)
     })
 }
@@ -65,6 +65,7 @@ pub(crate) fn lock(name: &str) -> File {
 
 /// Builds it, unless another process of the same nextest run has done so.
 fn build_once() -> PathBuf {
+    let _guard = lock("build");
     let Ok(run) = env::var("NEXTEST_RUN_ID") else {
         return build();
     };

@@ -301,6 +301,81 @@ fn a9_the_job_is_never_process_1(#[case] mode: Mode) {
     assert_eq!(done.code, 0, "{done}");
 }
 
+/// A file system whose server takes every question for a name and answers none: who asks is stuck in
+/// the kernel, deaf to every signal, until the server ends. Its argument is where it is mounted. The
+/// numbers are those of linux/fuse.h and, for mount(2), of asm/unistd_64.h.
+const STUCK_SERVER: &str = r#"
+my $place = shift;
+open my $device, "+<", "/dev/fuse" or die "/dev/fuse: $!";
+my $options = "fd=" . fileno($device) . ",rootmode=40000,user_id=0,group_id=0,allow_other";
+my ($source, $type) = ("stuck", "fuse");
+syscall(165, $source, $place, $type, 0, $options) == 0 or die "mount: $!";
+open STDOUT, ">", "/dev/null";
+while (sysread $device, my $request, 1 << 20) {
+    my (undef, $operation, $unique) = unpack "LLQ", $request;
+    my $answer = $operation == 26 ? pack("LLLLSSLLSSLL7", 7, 31, 0, 0, 16, 12, 4096, 1, 1, 0, 0, (0) x 7)
+        : $operation == 3 ? pack("QLLQQQQQQLLLLLLLLLL", 60, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0040755, 2, 0, 0, 0, 4096, 0)
+        : $operation == 1 ? undef : "";
+    next unless defined $answer;
+    syswrite $device, pack("LlQ", 16 + length $answer, 0, $unique) . $answer;
+}
+"#;
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn slow_a9_a_stuck_process_has_a_bounded_wait(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !Mode::suite_is_root() || !has_program("perl") {
+        skip("only root, with perl, can make a file system that hangs");
+        return;
+    }
+    if std::fs::File::open("/dev/fuse").is_err() {
+        skip("/dev/fuse cannot be opened");
+        return;
+    }
+    let server = world.write("server.pl", STUCK_SERVER);
+    // /opt is a part of the host that each job sees.
+    let script = format!(
+        "mount -t tmpfs none /opt; mkdir /opt/stuck; \
+         perl {} /opt/stuck >/dev/null 2>&1 </dev/null & \
+         until grep -q /opt/stuck /proc/self/mounts; do sleep 0.05; done; exec \"$@\"",
+        server.display()
+    );
+    let text = "echo ready; cat /opt/stuck/file; echo never";
+    let mut job = world
+        .job(text)
+        .inside(script)
+        .args(["--timeout", "2s"])
+        .start();
+    job.await_output("ready");
+    until("the job is given up", Duration::from_secs(60), || {
+        (!job.is_running()).then_some(())
+    });
+    // Only now the server ends, and with it what waited for it.
+    let place = server.display().to_string();
+    for process in tidemill_tests::processes() {
+        let command = String::from_utf8_lossy(&process.command).into_owned();
+        if command.contains(&place)
+            && let Some(pid) = rustix::process::Pid::from_raw(process.pid)
+        {
+            rustix::process::kill_process(pid, Signal::KILL).ok();
+        }
+    }
+    let done = job.wait();
+    assert!([124, 125].contains(&done.code), "{done}");
+    assert!(!done.out().contains("never"), "{done}");
+    let record = world.show("last");
+    assert!(
+        ["failed", "timed_out"].contains(&record.state()),
+        "{record}"
+    );
+    let said = format!("{} {}", done.err(), record);
+    assert!(said.contains("kernel") || said.contains("stuck"), "{said}");
+}
+
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
