@@ -58,8 +58,12 @@ impl Ui {
         if !self.is_terminal || self.shared.mid_line.load(Ordering::Relaxed) || is_dumb() {
             return;
         }
+        // A terminal that was never given a size has none, which is not a narrow one.
         let columns = rustix::termios::tcgetwinsize(io::stderr())
-            .map_or(COLUMNS, |size| size.ws_col)
+            .map(|size| size.ws_col)
+            .ok()
+            .filter(|&columns| columns > 0)
+            .unwrap_or(COLUMNS)
             .into();
         let mut line = self.line();
         let drawn = line.draw(&plain(text), columns);
