@@ -323,7 +323,7 @@ impl JobCgroup {
                 figures.peak_memory_bytes = number(&path.join("memory.peak"));
                 figures.oom_kills = field(&path.join("memory.events"), "oom_kill");
             }
-            figures.peak_pids = number(&path.join("pids.peak"));
+            figures.peak_pids = number(&path.join("pids.peak")).map(without_the_first);
             figures.pids_refused = field(&path.join("pids.events"), "max");
         }
         if let Some(path) = self.legacy.get(&Controller::Memory) {
@@ -331,7 +331,7 @@ impl JobCgroup {
             figures.oom_kills = field(&path.join("memory.oom_control"), "oom_kill");
         }
         if let Some(path) = self.legacy.get(&Controller::Pids) {
-            figures.peak_pids = number(&path.join("pids.peak"));
+            figures.peak_pids = number(&path.join("pids.peak")).map(without_the_first);
             figures.pids_refused = field(&path.join("pids.events"), "max");
         }
         figures
@@ -431,7 +431,7 @@ fn set_unified(
                 }
             }
         }
-        Controller::Pids => write(&path.join("pids.max"), &limits.pids.to_string())?,
+        Controller::Pids => write(&path.join("pids.max"), &pids_with_the_first(limits))?,
         Controller::Cpu => {
             if let Some(quota) = quota(limits) {
                 write(
@@ -442,6 +442,16 @@ fn set_unified(
         }
     }
     Ok(())
+}
+
+/// Process 1 is in the job's groups and none of the job's processes. More than 2^22 processes are
+/// nowhere, and the kernel refuses to be asked for them.
+fn pids_with_the_first(limits: &Limits) -> String {
+    (u64::from(limits.pids) + 1).min(1 << 22).to_string()
+}
+
+const fn without_the_first(count: u64) -> u64 {
+    count.saturating_sub(1)
 }
 
 fn set_legacy(
@@ -459,7 +469,7 @@ fn set_legacy(
                 }
             }
         }
-        Controller::Pids => write(&path.join("pids.max"), &limits.pids.to_string())?,
+        Controller::Pids => write(&path.join("pids.max"), &pids_with_the_first(limits))?,
         Controller::Cpu => {
             if let Some(quota) = quota(limits) {
                 write(

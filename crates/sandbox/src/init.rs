@@ -13,7 +13,6 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,6 +22,7 @@ use tidemill_core::Limits;
 use tidemill_core::grant::PathAccess;
 use tidemill_core::job::{Network, User};
 
+use crate::in_use::{InUse, in_use};
 use crate::landlock_wall;
 use crate::request::{Order, SandboxRequest, StartError, Stdio};
 use crate::rootfs::{self, Prepared, Sizes, Step, StepError};
@@ -40,6 +40,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 const DISK_INTERVAL: Duration = Duration::from_millis(500);
 /// A private layer in memory with less than this free was full: a write of a page or two was refused.
 const ALMOST_FULL: u64 = 64 * 1024;
+/// What is added to the job's badness, in thousandths of all memory: when memory runs out, the kernel
+/// takes a process of the job, which is to blame, before process 1, which has to tell of it.
+const JOB_EAGERNESS: i32 = 200;
 /// The largest file, in bytes. The private layer's own bound is lower, and is told by ENOSPC.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 
@@ -117,6 +120,7 @@ struct Watch {
     channel: OwnedFd,
     children: OwnedFd,
     site: OwnedFd,
+    shared_memory: OwnedFd,
     main: i32,
     started: Instant,
     memory_limit: Option<u64>,
@@ -155,6 +159,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
     if count == 0 {
         process::exit_now(1);
     }
+    let eagerness = OomEagerness::open();
     let children = process::child_signals().step(|| "watch for ended children".to_owned())?;
     process::become_user(builder.uid, builder.gid, denies_groups)
         .step(|| "become the builder of the sandbox".to_owned())?;
@@ -166,17 +171,30 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         process::bring_loopback_up().step(|| "bring the loopback interface up".to_owned())?;
     }
     let site = rootfs::build(prepared, &request.root, &request.limits, sizes, builder)?;
+    let shared_memory = rustix::fs::open(
+        "/dev/shm",
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .step(|| "open /dev/shm inside".to_owned())?;
     // Memory and /proc entries of this process are nobody's business. Only now: a process that is
     // not dumpable does not own its own /proc entries.
     process::set_undumpable().step(|| "become undumpable".to_owned())?;
     if let Some(cpus) = &cpus {
         process::keep_on_cpus(cpus).step(|| "keep the job on its CPUs".to_owned())?;
     }
-    let main = start_job(&request, stdio, denies_groups)?;
+    // Where the job's user is the builder too, process 1 counts as one of its processes. Where a
+    // control group counts, it has to be the first to refuse, because it tells of it.
+    let spare =
+        u64::from(builder.uid == request.root.account.user.uid) + u64::from(!birth.watch_pids);
+    eagerness.set(JOB_EAGERNESS);
+    let main = start_job(&request, stdio, denies_groups, spare)?;
+    eagerness.set(0);
     let watch = Watch {
         channel: birth.channel,
         children,
         site,
+        shared_memory,
         main,
         started: now(),
         memory_limit: request
@@ -186,10 +204,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
             .filter(|_| birth.watch_memory),
         peak_memory: 0,
         memory_kills: 0,
-        // Where the job's user is the builder too, process 1 is one of those that are counted.
-        pids_limit: birth.watch_pids.then(|| {
-            u64::from(request.limits.pids) - u64::from(builder.uid == request.root.account.user.uid)
-        }),
+        pids_limit: (birth.watch_pids).then(|| u64::from(request.limits.pids)),
         peak_pids: 1,
         disk_full: false,
         disk: birth
@@ -197,6 +212,25 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
             .map(|limit| DiskWatch { limit, next: now() }),
     };
     Ok((watch, request))
+}
+
+/// How readily the kernel ends this process when memory runs out. It is opened before this process
+/// changes its user, and with that loses its own /proc entries; a child inherits the value, and not
+/// the descriptor. It decides about nothing but which process is ended first, so a host where it
+/// cannot be changed is no reason to fail.
+struct OomEagerness(Option<OwnedFd>);
+
+impl OomEagerness {
+    fn open() -> Self {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        Self(rustix::fs::open("/proc/self/oom_score_adj", flags, Mode::empty()).ok())
+    }
+
+    fn set(&self, value: i32) {
+        if let Some(file) = &self.0 {
+            rustix::io::pwrite(file, value.to_string().as_bytes(), 0).ok();
+        }
+    }
 }
 
 /// The monotonic clock: how long the program ran is part of its record.
@@ -209,13 +243,14 @@ fn start_job(
     request: &SandboxRequest,
     stdio: Stdio,
     denies_groups: bool,
+    spare: u64,
 ) -> Result<i32, StartError> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .step(|| "make a pipe".to_owned())?;
     match process::clone_process(0).step(|| "fork the job".to_owned())? {
         process::Cloned::Child => {
             drop(reader);
-            let error = become_job(request, stdio, denies_groups);
+            let error = become_job(request, stdio, denies_groups, spare);
             let bytes = serde_json::to_vec(&error).unwrap_or_default();
             // If process 1 is gone, so is this process in a moment.
             fs::File::from(writer).write_all(&bytes).ok();
@@ -242,14 +277,24 @@ fn start_job(
 }
 
 /// Turns this process into the job. Returns only if that failed.
-fn become_job(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> StartError {
-    match wall_in(request, stdio, denies_groups) {
+fn become_job(
+    request: &SandboxRequest,
+    stdio: Stdio,
+    denies_groups: bool,
+    spare: u64,
+) -> StartError {
+    match wall_in(request, stdio, denies_groups, spare) {
         Ok(()) => execute(request),
         Err(error) => error,
     }
 }
 
-fn wall_in(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> Result<(), StartError> {
+fn wall_in(
+    request: &SandboxRequest,
+    stdio: Stdio,
+    denies_groups: bool,
+    spare: u64,
+) -> Result<(), StartError> {
     let user = request.root.account.user;
     rustix::process::setsid().step(|| "lead a session".to_owned())?;
     let [stdin, stdout, stderr] = [stdio.stdin, stdio.stdout, stdio.stderr].map(process::move_up);
@@ -265,7 +310,7 @@ fn wall_in(request: &SandboxRequest, stdio: Stdio, denies_groups: bool) -> Resul
     process::close_on_exec_from(3).step(|| "close what is not the job's".to_owned())?;
     process::reset_signals();
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    limit(&request.limits)?;
+    limit(&request.limits, spare)?;
     process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
     process::become_user(user.uid, user.gid, denies_groups)
         .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
@@ -302,9 +347,9 @@ fn reopen_terminal() -> Result<(), StepError> {
 }
 
 /// Finite limits per process, whatever the launcher inherited.
-fn limit(limits: &Limits) -> Result<(), StepError> {
+fn limit(limits: &Limits, spare: u64) -> Result<(), StepError> {
     let open_files = u64::from(limits.open_files);
-    let pids = u64::from(limits.pids);
+    let pids = u64::from(limits.pids) + spare;
     let table = [
         (libc::RLIMIT_NOFILE, open_files, open_files, "open files"),
         // Counted per user and user namespace (Linux 5.14), so it is the job's own count.
@@ -427,7 +472,7 @@ impl Watch {
         let (user_ms, system_ms, largest) = process::children_usage();
         let used = match &self.disk {
             Some(_) => disk_in_use(&self.site),
-            None => space(&self.site).map_or(0, |s| s.total_bytes - s.free_bytes),
+            None => space_used(&self.site),
         };
         let report = Report::Ended {
             exit_code: main.exit_code,
@@ -568,11 +613,15 @@ impl Watch {
         if self.memory_limit.is_none() && self.pids_limit.is_none() {
             return;
         }
+        let mut files = space_used(&self.shared_memory);
+        if self.disk.is_none() {
+            files += space_used(&self.site);
+        }
         let InUse {
             tasks,
             bytes,
             largest,
-        } = in_use();
+        } = in_use(files, self.memory_limit);
         self.peak_pids = self.peak_pids.max(tasks + gone);
         self.peak_memory = self.peak_memory.max(bytes);
         if self.memory_limit.is_some_and(|limit| bytes > limit)
@@ -582,6 +631,10 @@ impl Watch {
             self.memory_kills += 1;
         }
     }
+}
+
+fn space_used(file_system: &OwnedFd) -> u64 {
+    space(file_system).map_or(0, |space| space.total_bytes - space.free_bytes)
 }
 
 /// Bytes on disk of everything in a private layer. What is mounted on the site (lower layers, the
@@ -609,52 +662,6 @@ fn disk_in_use(site: &OwnedFd) -> u64 {
         }
     }
     total
-}
-
-/// What all processes of this namespace use, but for process 1.
-#[derive(Debug, Default)]
-struct InUse {
-    /// Processes and threads.
-    tasks: u64,
-    /// Unshared resident bytes.
-    bytes: u64,
-    /// The process with the most of them, and how many.
-    largest: Option<(i32, u64)>,
-}
-
-fn in_use() -> InUse {
-    const PAGE: u64 = 4096;
-    let mut all = InUse::default();
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return all;
-    };
-    for entry in entries.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<i32>().ok())
-        else {
-            continue;
-        };
-        if pid == 1 {
-            continue;
-        }
-        let text = fs::read_to_string(entry.path().join("statm")).unwrap_or_default();
-        let mut pages = text
-            .split(' ')
-            .skip(1)
-            .map(|field| field.parse::<u64>().unwrap_or(0));
-        let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-        let bytes = resident.saturating_sub(shared) * PAGE;
-        // A directory has one link for its name, one for itself and one from each below it.
-        let threads = fs::metadata(entry.path().join("task")).map_or(2, |task| task.nlink());
-        all.tasks += threads.saturating_sub(2);
-        all.bytes += bytes;
-        if all.largest.is_none_or(|(_, most)| bytes > most) {
-            all.largest = Some((pid, bytes));
-        }
-    }
-    all
 }
 
 impl std::fmt::Debug for Watch {

@@ -14,6 +14,7 @@
 mod cgroup;
 mod host;
 mod identity;
+mod in_use;
 mod init;
 mod landlock_wall;
 mod launcher;
