@@ -148,8 +148,13 @@ impl Server {
                 }
             }
             if owner_spoke && !self.serve_request()? {
-                for running in std::mem::take(&mut self.sandboxes) {
-                    running.destroy();
+                // A process that is stuck in the kernel keeps us; it must keep neither the other
+                // sandboxes nor whoever reads what our owner wrote.
+                let sandboxes = std::mem::take(&mut self.sandboxes);
+                sandboxes.iter().for_each(Running::destroy);
+                let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+                process::duplicate_onto(null.as_fd(), 2)?;
+                for running in sandboxes {
                     self.bury(running);
                 }
                 for mut helper in std::mem::take(&mut self.helpers) {
