@@ -12,6 +12,9 @@ use std::sync::OnceLock;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
+/// Copies that are kept. A suite that runs at the same time may use an older one.
+const KEPT_MAX: usize = 8;
+
 /// The binary under test.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
@@ -127,14 +130,10 @@ fn publish(built: &Path) -> PathBuf {
     if copy.exists() {
         return copy;
     }
-    for old in fs::read_dir(base())
-        .expect("the directory is ours")
-        .flatten()
-    {
-        // Tests that run hold a hard link of their own.
-        if old.file_name().to_string_lossy().starts_with("bin-") {
-            fs::remove_dir_all(old.path()).ok();
-        }
+    let mut kept = published();
+    kept.sort();
+    for (_, old) in kept.iter().rev().skip(KEPT_MAX - 1) {
+        fs::remove_dir_all(old).ok();
     }
     let draft = base().join(format!("draft-{}", std::process::id()));
     DirBuilder::new()
@@ -146,4 +145,14 @@ fn publish(built: &Path) -> PathBuf {
         .expect("the copy is ours");
     fs::rename(&draft, &directory).expect("nobody else makes it while the lock is held");
     copy
+}
+
+/// Copies that were made before, with the time of their making.
+fn published() -> Vec<(i64, PathBuf)> {
+    fs::read_dir(base())
+        .expect("the directory is ours")
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("bin-"))
+        .filter_map(|entry| Some((entry.metadata().ok()?.mtime(), entry.path())))
+        .collect()
 }

@@ -354,6 +354,9 @@ fn slow_a9_a_stuck_process_has_a_bounded_wait(#[case] mode: Mode) {
     until("the job is given up", Duration::from_secs(60), || {
         (!job.is_running()).then_some(())
     });
+    until("whoever reads its output is let go", PATIENCE, || {
+        (job.stdout().closed && job.stderr().closed).then_some(())
+    });
     // Only now the server ends, and with it what waited for it.
     let place = server.display().to_string();
     for process in tidemill_tests::processes() {
