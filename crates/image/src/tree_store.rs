@@ -3,7 +3,7 @@
 //! ```text
 //! trees/ready/<name>/root/       the tree
 //! trees/ready/<name>/tree.json   what it was made of, and what was left out
-//! trees/building/<name>-…/       under construction; leftovers of the dead are removed by the next
+//! trees/building/<name>/         under construction; leftovers of the dead are removed by the next
 //! trees/locks/<name>             held with flock by the process that builds
 //! ```
 
@@ -82,7 +82,35 @@ impl TreeStore {
                 .map_err(failed("create", &directory))?;
         }
         let base = fs::canonicalize(&store.base).map_err(failed("resolve", &store.base))?;
-        Ok(Self { base, owners })
+        let store = Self { base, owners };
+        store.remove_abandoned();
+        Ok(store)
+    }
+
+    /// Removes the trees under construction whose builders are gone: killed, or ended by a cancel in
+    /// the middle of an archive. Nobody may ever ask for the same layer again.
+    fn remove_abandoned(&self) {
+        for entry in fs::read_dir(self.building())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Ok(lock) = OpenOptions::new()
+                .write(true)
+                .open(self.locks().join(entry.file_name()))
+            else {
+                continue;
+            };
+            if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
+            let place = entry.path();
+            if let Err(error) = remove_tree(&place)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %place.display(), %error, "an abandoned tree could not be removed");
+            }
+        }
     }
 
     /// The same store, with another answer to what becomes of the owners in archives.
@@ -336,6 +364,26 @@ mod tests {
         store.remove(&name).unwrap();
         assert_eq!(store.find(&name), None);
         store.remove(&name).unwrap();
+    }
+
+    #[test]
+    fn what_dead_builders_left_goes_when_the_store_is_opened() {
+        let (base, store) = store();
+        let (dead, alive) = (Digest::of(b"dead"), Digest::of(b"alive"));
+        for name in [&dead, &alive] {
+            drop(store.lock(name).unwrap());
+            let left = store.building().join(name.to_hex()).join("root/deep");
+            fs::create_dir_all(&left).unwrap();
+            fs::write(left.join("half"), "x").unwrap();
+        }
+        let held = store.lock(&alive).unwrap();
+        let opened = TreeStore::open(base.path().join("trees")).unwrap();
+        let left: Vec<_> = fs::read_dir(opened.building())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(left, [alive.to_hex()]);
+        drop(held);
     }
 
     #[test]
