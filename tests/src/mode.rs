@@ -15,6 +15,9 @@ pub enum Mode {
     Root,
     /// A user without privileges: the one who runs the suite, or one made for this if that is root.
     Rootless,
+    /// A user without privileges, without sub-ids and without an entry in the user database. Only
+    /// where the suite is root.
+    Nobody,
 }
 
 /// A user by number.
@@ -27,6 +30,9 @@ pub struct Account {
     /// Its name.
     pub name: String,
 }
+
+/// The id of a user that nobody knows.
+const UNKNOWN_ID: u32 = 61_999;
 
 /// The user that is made for the rootless tests.
 const TEST_USER: &str = "tidemill-test";
@@ -44,7 +50,12 @@ impl Mode {
                 gid: 0,
                 name: "root".to_owned(),
             }),
-            (Self::Root, _) => Err("the suite does not run as root".to_owned()),
+            (Self::Nobody, 0) => Ok(Account {
+                uid: UNKNOWN_ID,
+                gid: UNKNOWN_ID,
+                name: "somebody".to_owned(),
+            }),
+            (Self::Root | Self::Nobody, _) => Err("the suite does not run as root".to_owned()),
             (Self::Rootless, 0) => {
                 static USER: OnceLock<Result<Account, String>> = OnceLock::new();
                 USER.get_or_init(test_user).clone()

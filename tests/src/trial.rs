@@ -16,7 +16,7 @@ use crate::output::{Collected, Collector};
 use crate::patience::{PATIENCE, until};
 use crate::processes::children_of;
 use crate::record::Record;
-use crate::world::{MARK, World};
+use crate::world::{Around, MARK, World};
 
 /// How long a run may take, unless a test says otherwise.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -31,7 +31,7 @@ pub struct Trial<'w> {
     flags: Vec<OsString>,
     command: Option<Vec<OsString>>,
     variables: Vec<(OsString, OsString)>,
-    script: Option<String>,
+    around: Around,
     directory: Option<PathBuf>,
     input: Option<Vec<u8>>,
     is_merged: bool,
@@ -51,7 +51,7 @@ impl<'w> Trial<'w> {
             flags: Vec::new(),
             command: None,
             variables: Vec::new(),
-            script: None,
+            around: Around::Nothing,
             directory: None,
             input: None,
             is_merged: false,
@@ -96,9 +96,16 @@ impl<'w> Trial<'w> {
         self
     }
 
-    /// Runs a shell script around it, in a mount namespace of its own, that ends in `exec "$@"`.
+    /// Runs a shell script around it, as the world's user, that ends in `exec "$@"`.
+    pub fn through(mut self, script: impl Into<String>) -> Self {
+        self.around = Around::Shell(script.into());
+        self
+    }
+
+    /// Runs a shell script around it, as root in a mount namespace of its own, that ends in
+    /// `exec "$@"`. Only where the suite is root.
     pub fn inside(mut self, script: impl Into<String>) -> Self {
-        self.script = Some(script.into());
+        self.around = Around::Mounts(script.into());
         self
     }
 
@@ -116,7 +123,7 @@ impl<'w> Trial<'w> {
     /// Starts it.
     pub fn start(self) -> Background<'w> {
         let world = self.world;
-        let mut process = world.process(self.script.as_deref());
+        let mut process = world.process(&self.around);
         process.args(&self.subcommand).envs(self.variables);
         let mut result_file = None;
         let mut label = None;

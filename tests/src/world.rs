@@ -229,22 +229,20 @@ impl World {
         Doctor(answer.unwrap_or_else(|error| panic!("{error}\n{done}")))
     }
 
-    /// The binary as a process, before its arguments. `script` runs around it as the suite's own user
-    /// in a mount namespace of its own: a text for `sh`, which ends in `exec "$@"`.
-    pub(crate) fn process(&self, script: Option<&str>) -> Command {
-        let mut command = match script {
-            None => {
-                let mut command = Command::new(&self.binary);
-                if Mode::suite_is_root() && self.account.uid != 0 {
-                    command.uid(self.account.uid).gid(self.account.gid);
-                }
+    /// The binary as a process, before its arguments.
+    pub(crate) fn process(&self, around: &Around) -> Command {
+        let mut command = match around {
+            Around::Nothing => Command::new(&self.binary),
+            Around::Shell(script) => {
+                let mut command = Command::new("sh");
+                command.args(["-euc", script, "sh"]).arg(&self.binary);
                 command
             }
-            Some(script) => {
+            Around::Mounts(script) => {
                 let mut command = Command::new("unshare");
                 command.args(["--mount", "--propagation", "private"]);
                 command.args(["sh", "-euc", script, "sh"]);
-                if Mode::suite_is_root() && self.account.uid != 0 {
+                if self.account.uid != 0 {
                     let uid = self.account.uid.to_string();
                     let gid = self.account.gid.to_string();
                     command.args(["setpriv", "--reuid", &uid, "--regid", &gid]);
@@ -254,6 +252,10 @@ impl World {
                 command
             }
         };
+        let changes_user_later = matches!(around, Around::Mounts(_));
+        if Mode::suite_is_root() && self.account.uid != 0 && !changes_user_later {
+            command.uid(self.account.uid).gid(self.account.gid);
+        }
         command
             .env_clear()
             .env("PATH", SYSTEM_PATH)
@@ -283,6 +285,16 @@ impl Drop for World {
             self.assert_nothing_left();
         }
     }
+}
+
+/// What runs around the binary: a text for `sh` that ends in `exec "$@"`.
+#[derive(Debug)]
+pub(crate) enum Around {
+    Nothing,
+    /// As the world's user.
+    Shell(String),
+    /// As root, in a mount namespace of its own. The binary is the world's user's all the same.
+    Mounts(String),
 }
 
 /// JSON values, one a line, or in one list.

@@ -235,7 +235,7 @@ fn f9_open_files_are_enough_and_not_absurd(#[case] mode: Mode) {
     assert!((limits[0]..=1 << 20).contains(&limits[1]), "{done}");
     // Not inherited, where the caller may raise what was lowered.
     let lowered = "ulimit -n 200; exec \"$@\"";
-    let few = world.job("ulimit -Sn; ulimit -Hn").inside(lowered).run();
+    let few = world.job("ulimit -Sn; ulimit -Hn").through(lowered).run();
     let may_raise = Command::new("sh")
         .args(["-c", "ulimit -Hn 200 && ulimit -Hn 4096"])
         .output();
@@ -409,7 +409,11 @@ fn standard_streams_open_again_by_their_names(#[case] mode: Mode) {
     for user in [None, Some("0:0"), Some("4242:4242")] {
         let arguments: Vec<&str> = user.map_or_else(Vec::new, |user| vec!["--user", user]);
         let done = world.job(text).args(arguments).run();
-        assert_eq!((done.code, done.out().as_str()), (0, "out\nown\n"), "{done}");
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, "out\nown\n"),
+            "{done}"
+        );
         assert!(done.err().contains("err\n"), "{done}");
     }
     let at_terminal = world.job(&format!("{text}; tty")).args(["--tty"]).run();

@@ -217,7 +217,7 @@ fn a_reader_that_goes_away_ends_the_job_quietly(#[case] mode: Mode) {
     let text = r#""$@" | head -n 1"#;
     let done = world
         .job("yes")
-        .inside(format!("{{ {text}; }} ; exit 0"))
+        .through(format!("{{ {text}; }} ; exit 0"))
         .run();
     assert_eq!((done.code, done.out().as_str()), (0, "y\n"), "{done}");
     assert_eq!(done.record().state(), "cancelled", "{done}");

@@ -19,7 +19,7 @@ fn at_a_terminal(trial: Trial<'_>) -> Option<Trial<'_>> {
     }
     Some(
         trial
-            .inside(AT_A_TERMINAL)
+            .through(AT_A_TERMINAL)
             .variable("TERM", "xterm")
             .variable("SHELL", "/bin/sh"),
     )

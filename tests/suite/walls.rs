@@ -1,7 +1,7 @@
 //! Trial F1, and what `doctor` says: which rule of a host blocks what, and the exact fix.
 
 use rstest::rstest;
-use tidemill_tests::{Mode, World, has_program, skip};
+use tidemill_tests::{Mode, World, tree};
 
 /// Forbids user namespaces below a user namespace of its own, so that the host is not touched.
 const FORBIDDEN: &str = r#"exec unshare --user --map-root-user sh -euc 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"' sh "$@""#;
@@ -13,12 +13,7 @@ fn f1_a_host_that_forbids_user_namespaces_is_named_with_the_fix(#[case] mode: Mo
     let Some(world) = World::new(mode) else {
         return;
     };
-    if mode == Mode::Rootless && Mode::suite_is_root() {
-        // Inside, the world's user is not mapped; the case of root is the same rule.
-        skip("user namespaces cannot be forbidden for another user without changing the host");
-        return;
-    }
-    let doctor = world.command(["doctor"]).inside(FORBIDDEN).run();
+    let doctor = world.command(["doctor"]).through(FORBIDDEN).run();
     assert_ne!(doctor.code, 0, "{doctor}");
     let out = doctor.out();
     assert!(out.contains("user.max_user_namespaces"), "{doctor}");
@@ -26,7 +21,7 @@ fn f1_a_host_that_forbids_user_namespaces_is_named_with_the_fix(#[case] mode: Mo
         out.contains("sysctl -w user.max_user_namespaces="),
         "{doctor}"
     );
-    let run = world.job("echo ran").inside(FORBIDDEN).run();
+    let run = world.job("echo ran").through(FORBIDDEN).run();
     assert_eq!((run.code, run.out().as_str()), (125, ""), "{run}");
     let said = run.err();
     assert!(said.contains("user.max_user_namespaces"), "{run}");
@@ -144,6 +139,40 @@ fn the_job_is_behind_its_walls(#[case] mode: Mode) {
 }
 
 #[rstest]
+#[case::nobody(Mode::Nobody)]
+fn a_user_without_sub_ids_runs_jobs_too(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let doctor = world.doctor();
+    let check = doctor.check("sub-ids").unwrap();
+    assert_eq!(check["state"], "limited", "{check:#}");
+    assert!(check["fix"].is_string(), "{check:#}");
+    world.write("file", "there\n");
+    let before = tree(&world.work());
+    let text = "cat file; echo changed > file; touch made ~/made /tmp/made; id -u; exit 6";
+    let done = world.job(text).run();
+    let uid = world.account().uid;
+    assert_eq!(
+        (done.code, done.out()),
+        (6, format!("there\n{uid}\n")),
+        "{done}"
+    );
+    assert!(tree(&world.work()) == before, "the real directory changed");
+    // It can be somebody else inside, or root, and is the same user outside.
+    for user in ["0", "1000"] {
+        let flags = ["--user", user, "--write"];
+        let done = world.job("id -u; echo x > written").args(flags).run();
+        assert_eq!((done.code, done.out().trim()), (0, user), "{done}");
+        let written = std::fs::metadata(world.work().join("written")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&written), uid);
+    }
+    let job = world.job("echo ready; exec sleep 600").start();
+    job.await_output("ready").cancel();
+    assert_eq!(job.wait().record().state(), "cancelled");
+}
+
+#[rstest]
 #[case::root(Mode::Root)]
 fn the_job_is_never_the_hosts_root(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
@@ -213,7 +242,4 @@ fn secrets_of_the_host_are_not_there(#[case] mode: Mode) {
         "{done}"
     );
     assert!(!done.out().contains("tidemill.db"), "{done}");
-    if !has_program("setpriv") {
-        skip("setpriv is missing");
-    }
 }
