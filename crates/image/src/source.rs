@@ -1,6 +1,7 @@
 //! Paths of the host that a spec names.
 
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -24,7 +25,34 @@ pub(crate) fn canonical(path: &str, what: &'static str) -> Result<(String, Metad
     };
     let real = fs::canonicalize(path).map_err(failed)?;
     let metadata = fs::metadata(&real).map_err(failed)?;
+    if what != "workspace" && is_kernels(&real).map_err(failed)? {
+        return Err(failed(io::Error::other(
+            "this is a view into the kernel and all its processes, not a directory of files",
+        )));
+    }
     Ok((PlanError::utf8(&real)?, metadata))
+}
+
+/// True if a path lies on a file system through which the kernel shows or changes the host. A
+/// workspace there is refused by its own rule.
+fn is_kernels(path: &Path) -> io::Result<bool> {
+    /// The magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs,
+    /// configfs, bpf, devpts, efivarfs.
+    const KERNEL: [u64; 11] = [
+        0x9fa0,
+        0x6265_6572,
+        0x0027_e0eb,
+        0x6367_7270,
+        0x6462_6720,
+        0x7472_6163,
+        0x7363_6673,
+        0x6265_6570,
+        0xcafe_4a11,
+        0x1cd1,
+        0xde5e_81e4,
+    ];
+    let kind = rustix::fs::statfs(path)?.f_type.cast_unsigned();
+    Ok(KERNEL.contains(&kind))
 }
 
 /// The same for a directory that can be listed.
@@ -97,4 +125,18 @@ pub(crate) fn state_dir(host: &HostView) -> Option<String> {
     let dir = host.state_dir.as_deref()?;
     let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     Some(real.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_own_file_systems_are_no_source() {
+        assert!(is_kernels(Path::new("/proc")).unwrap());
+        let error = canonical("/proc/self", "layer").unwrap_err();
+        assert!(matches!(error, PlanError::Source { .. }), "{error}");
+        assert!(!is_kernels(Path::new("/")).unwrap());
+    }
 }
