@@ -73,6 +73,16 @@ impl LiveSink for Screen {
         match stream {
             Stream::Stdout => {
                 if let Err(error) = self.stdout.write_all(bytes, abandoned) {
+                    // A reader that left is no news; a full disk is.
+                    if !matches!(
+                        error.kind(),
+                        io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted
+                    ) {
+                        self.ui.note(&format!(
+                            "standard output cannot be written ({error}), so the job is cancelled; \
+                             what it wrote is in its log"
+                        ));
+                    }
                     self.viewer.lose_reader();
                     return Err(error);
                 }
