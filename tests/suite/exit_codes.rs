@@ -320,3 +320,16 @@ fn a_job_that_failed_below_its_repository_is_told_how_to_see_it(#[case] mode: Mo
         "{whole}"
     );
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_output_that_cannot_be_written_cancels_the_job_and_says_why(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let trial = world.job("echo hi; sleep 60").through("\"$@\" >/dev/full");
+    let done = trial.run();
+    assert_eq!(done.code, 141, "{done}");
+    assert!(done.err().contains("No space left on device"), "{done}");
+}
