@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
@@ -135,6 +136,9 @@ fn publish(built: &Path) -> PathBuf {
     for (_, old) in kept.iter().rev().skip(KEPT_MAX - 1) {
         fs::remove_dir_all(old).ok();
     }
+    for old in left_behind() {
+        fs::remove_dir_all(old).ok();
+    }
     let draft = base().join(format!("draft-{}", std::process::id()));
     DirBuilder::new()
         .mode(0o755)
@@ -154,5 +158,20 @@ fn published() -> Vec<(i64, PathBuf)> {
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("bin-"))
         .filter_map(|entry| Some((entry.metadata().ok()?.mtime(), entry.path())))
+        .collect()
+}
+
+/// Worlds of suites that were killed a long time ago.
+fn left_behind() -> Vec<PathBuf> {
+    const DAY: Duration = Duration::from_secs(86_400);
+    fs::read_dir(base())
+        .expect("the directory is ours")
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("t-"))
+        .filter(|entry| {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > DAY))
+        })
+        .map(|entry| entry.path())
         .collect()
 }

@@ -387,15 +387,48 @@ fn a_job_gets_no_variable_that_it_was_not_given(#[case] mode: Mode) {
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
+fn what_the_caller_has_open_is_not_kept_open_for_a_job(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let letter = world.write("letter", "dear\n");
+    let script = format!("exec 7<{}; exec \"$@\"", letter.display());
+    let job = world
+        .job("echo ready; exec sleep 600")
+        .through(script)
+        .start();
+    job.await_output("ready");
+    let below = tidemill_tests::children_of(i32::try_from(job.pid()).unwrap());
+    assert!(
+        below.len() >= 3,
+        "launcher, process 1 and the job: {below:?}"
+    );
+    for process in below {
+        // Only root may look at all of them.
+        let Ok(open) = std::fs::read_dir(format!("/proc/{}/fd", process.pid)) else {
+            assert!(!Mode::suite_is_root(), "{process:?}");
+            continue;
+        };
+        for descriptor in open.flatten() {
+            let target = std::fs::read_link(descriptor.path()).unwrap_or_default();
+            assert_ne!(target, letter, "{process:?}");
+        }
+    }
+    job.cancel();
+    job.wait();
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
 fn only_the_three_standard_descriptors_reach_a_job(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let done = world
-        .program(["sh", "-c", "ls /proc/$$/fd | tr '\\n' ' '"])
-        .run();
-    // dash opens nothing of its own for `-c`.
-    assert_eq!((done.code, done.out().trim()), (0, "0 1 2"), "{done}");
+    // Without a pipeline, the shell itself opens nothing.
+    let text = "ls /proc/$$/fd > /tmp/open; cat /tmp/open";
+    let done = world.job(text).run();
+    assert_eq!((done.code, done.out().as_str()), (0, "0\n1\n2\n"), "{done}");
 }
 
 #[rstest]
