@@ -333,3 +333,19 @@ fn an_output_that_cannot_be_written_cancels_the_job_and_says_why(#[case] mode: M
     assert_eq!(done.code, 141, "{done}");
     assert!(done.err().contains("No space left on device"), "{done}");
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn cargo_that_may_not_download_says_what_to_grant(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let words = "As a reminder, you're using offline mode (--offline)";
+    let job = format!("echo \"{words}\" >&2; exit 101");
+    let alone = world.job(&job).run();
+    assert_eq!(alone.code, 101, "{alone}");
+    assert!(alone.err().contains("--net host"), "{alone}");
+    let connected = world.job(&job).args(["--net", "host"]).run();
+    assert!(!connected.err().contains("hint"), "{connected}");
+}

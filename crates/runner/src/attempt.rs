@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tidemill_core::job::Stdin;
+use tidemill_core::job::{Network, Stdin};
 use tidemill_core::{ByteSize, Event, JobSpec, LogTotals, Reason, ReasonCode};
 use tidemill_dispatch::{JobEnd, JobId};
 use tidemill_image::Planned;
@@ -186,17 +186,19 @@ impl Attempt {
                 ReasonCode::Internal,
                 "the thread that keeps the log panicked; a part of the log is missing",
             )],
+            missed_download: false,
         });
         if log_room < log_limit && pumped.totals.dropped_bytes > 0 {
             pumped.warnings.push(outcome::log_cut(log_room, log_limit));
         }
-        let ended = match waited {
+        let mut ended = match waited {
             Ok(ended) => ended,
             Err(error) => {
                 self.tell_rest(pumped, Vec::new());
                 return JobEnd::SystemError(error.reason());
             }
         };
+        ended.network_missed |= pumped.missed_download && self.spec.network == Network::None;
         let verdict = outcome::judge(&ended, &self.spec.limits, pumped.totals, self.stop.note());
         self.tell_rest(pumped, verdict.warnings);
         JobEnd::Ran(verdict.completion)

@@ -99,6 +99,15 @@ impl CgroupPlaces {
         places
     }
 
+    /// The directories that the groups of a job of this name have.
+    pub(crate) fn paths(&self, name: &str) -> Vec<PathBuf> {
+        let unified = self.unified.iter().map(|(directory, _)| directory);
+        unified
+            .chain(self.legacy.values())
+            .map(|place| place.join(group_name(name)))
+            .collect()
+    }
+
     /// True if jobs can be bounded by this controller.
     pub fn has(&self, controller: Controller) -> bool {
         self.legacy.contains_key(&controller)

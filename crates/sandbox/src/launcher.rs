@@ -13,6 +13,7 @@ use tidemill_core::Grant;
 use crate::identity::Identity;
 use crate::request::{Ended, Notice, Order, SandboxRequest, StartError, Stdio};
 use crate::serve::{Hello, Settings};
+use crate::sweep::sweep;
 use crate::sys::socket;
 
 /// The hidden first argument with which a binary starts as a launcher, see [`crate::launcher_main`].
@@ -63,6 +64,7 @@ pub struct Launcher(Arc<Inner>);
 struct Inner {
     socket: Option<OwnedFd>,
     child: Mutex<Child>,
+    state_dir: PathBuf,
     identity: Identity,
     no_sub_ids: Option<String>,
 }
@@ -104,6 +106,7 @@ impl Launcher {
         Ok(Self(Arc::new(Inner {
             socket: Some(ours),
             child: Mutex::new(child),
+            state_dir: config.state_dir.clone(),
             identity,
             no_sub_ids: hello.no_sub_ids,
         })))
@@ -166,15 +169,30 @@ impl Launcher {
             socket::send(launcher.as_fd(), b"spawn", &fds).map_err(gone)?;
         }
         drop((theirs, stdio));
-        match hear(&ours)? {
+        match self.hear(&ours, &request.name)? {
             Notice::Started { missing } => Ok(Sandbox {
+                name: request.name.clone(),
                 killer: Killer(Arc::new(ours)),
                 missing,
-                _launcher: self.clone(),
+                launcher: self.clone(),
             }),
             Notice::StartFailed { error } => Err(error),
             Notice::Ended { .. } => Err(gone(io::ErrorKind::InvalidData.into())),
         }
+    }
+
+    /// Waits for what the launcher says of a sandbox. If it is gone, all its processes are, and what
+    /// it could not remove any more is removed here.
+    fn hear(&self, control: &OwnedFd, name: &str) -> Result<Notice, StartError> {
+        let heard = hear(control);
+        if matches!(heard, Err(StartError::LauncherGone { .. })) {
+            for note in sweep(&self.0.state_dir, name) {
+                if let Some(error) = note.error {
+                    tracing::warn!(path = %note.path.display(), error, "a dead launcher left this");
+                }
+            }
+        }
+        heard
     }
 }
 
@@ -210,9 +228,10 @@ impl Drop for Inner {
 /// A running sandbox. Dropping it kills everything in it.
 #[derive(Debug)]
 pub struct Sandbox {
+    name: String,
     killer: Killer,
     missing: Vec<Grant>,
-    _launcher: Launcher,
+    launcher: Launcher,
 }
 
 /// Signals and kills a sandbox while somebody else waits for it.
@@ -254,7 +273,7 @@ impl Sandbox {
     /// # Errors
     /// If the launcher is gone. Then the job is gone too, and how it ended is not known.
     pub fn wait(self) -> Result<Ended, StartError> {
-        match hear(&self.killer.0)? {
+        match self.launcher.hear(&self.killer.0, &self.name)? {
             Notice::Ended { ended } => Ok(ended),
             Notice::StartFailed { error } => Err(error),
             Notice::Started { .. } => Err(StartError::LauncherGone {

@@ -344,12 +344,12 @@ impl Server {
 
     /// Makes the job's groups, and a note of them for a sweep in case this process is killed.
     fn make_cgroup(&self, name: &str, limits: &Limits) -> Result<JobCgroup, StartError> {
-        let cgroup = JobCgroup::create(&self.places, name, limits).map_err(|(path, error)| {
-            StartError::setup(format!("make the cgroup {}", path.display()), &error)
-        })?;
-        sweep::note_cgroups(&self.settings.state_dir, name, &cgroup.paths())
+        // Noted before they are there: this process may be killed at any point.
+        sweep::note_cgroups(&self.settings.state_dir, name, &self.places.paths(name))
             .step(|| "note the cgroups for a later sweep".to_owned())?;
-        Ok(cgroup)
+        JobCgroup::create(&self.places, name, limits).map_err(|(path, error)| {
+            StartError::setup(format!("make the cgroup {}", path.display()), &error)
+        })
     }
 
     /// In a new process 1: lets go of what belongs to the launcher and to other sandboxes.

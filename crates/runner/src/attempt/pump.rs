@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use memchr::memmem;
 use tidemill_core::{Event, LogTotals, Reason, ReasonCode, Stream, Timestamp};
 use tidemill_log::{LogSpool, SpoolError};
 use tidemill_sandbox::Next;
@@ -46,7 +47,13 @@ pub(super) struct Pumped {
     /// What was not told yet.
     pub(super) events: Vec<Event>,
     pub(super) warnings: Vec<Reason>,
+    /// True if cargo said that it needs something it may not download: a job without a network has it
+    /// offline, so that the kernel sees no attempt.
+    pub(super) missed_download: bool,
 }
+
+/// What cargo says then, on standard error.
+const CARGO_IS_OFFLINE: &[u8] = b"offline mode";
 
 impl Pump {
     /// Runs until the output is closed. The spool is finished then.
@@ -57,6 +64,7 @@ impl Pump {
             told: None,
             warnings: Vec::new(),
             spool_complained: false,
+            missed_download: false,
         };
         let mut over_since = None;
         // A piece of the other stream that ended a run of pieces.
@@ -143,6 +151,9 @@ impl Pump {
             self.live = None;
         }
         flow.notes.add(stream, offset, bytes, at);
+        if stream == Stream::Stderr && !flow.missed_download {
+            flow.missed_download = memmem::find(bytes, CARGO_IS_OFFLINE).is_some();
+        }
     }
 
     /// Tells what is due, unless what was told before is not on the disk yet: then there is more in
@@ -184,6 +195,7 @@ impl Pump {
             totals,
             events: flow.notes.take(now(), true),
             warnings: flow.warnings,
+            missed_download: flow.missed_download,
         }
     }
 }
@@ -195,6 +207,7 @@ struct Flow {
     told: Option<Receipt>,
     warnings: Vec<Reason>,
     spool_complained: bool,
+    missed_download: bool,
 }
 
 impl Flow {
