@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 use tidemill_image::{ArchiveOwners, TreeStore, archive_key, build_layer};
-use tidemill_runner::{Cause, Unpacker};
+use tidemill_runner::{Cause, Unpacker, chain};
 use tidemill_sandbox::Launcher;
 
 /// The hidden first argument; the tree store's directory and the archive follow.
@@ -91,16 +91,4 @@ fn unpack(trees: &Path, archive: &str) -> Result<PathBuf, Trouble> {
         message: chain(&error),
         hint: Some(error.hint().to_owned()),
     })
-}
-
-/// An error with its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

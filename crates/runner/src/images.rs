@@ -124,7 +124,7 @@ fn reason(error: &PlanError) -> Reason {
 }
 
 /// An error with its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

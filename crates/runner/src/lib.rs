@@ -18,7 +18,7 @@ pub mod sandboxes;
 pub mod testing;
 
 pub use hub_port::{Answer, HubPort, Report, ReportError};
-pub use images::{Images, LayerBuild, LocalImages, Unpacker};
+pub use images::{Images, LayerBuild, LocalImages, Unpacker, chain};
 pub use live::LiveSink;
 pub use local_runner::{
     CancelMode, Ended, Job, JobHandle, LocalRunner, REPORT_WAITS, Recorded, RunnerConfig,
