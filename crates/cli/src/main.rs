@@ -16,6 +16,7 @@ mod job_file;
 mod log_text;
 mod output;
 mod result_file;
+mod retention;
 mod run;
 mod session;
 mod state_dir;

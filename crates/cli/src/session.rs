@@ -2,25 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tidemill_core::{ByteSize, ExecutionId};
+use tidemill_core::ExecutionId;
 use tidemill_hub::{Hub, HubConfig, HubError, Remnants};
 use tidemill_ledger::ListFilter;
-use tidemill_ledger::retention::Retention;
 use tidemill_store::{OpenError, Resolve, StoreError, WriteError};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::GlobalArgs;
 use crate::failure::{Failure, FailureKind};
+use crate::retention::retention;
 use crate::state_dir::state_dir;
-
-/// What is kept of executions that have ended.
-const RETENTION: Retention = Retention {
-    age: Some(Duration::from_hours(90 * 24)),
-    count: Some(10_000),
-    bytes: Some(ByteSize::gib(20)),
-};
 
 /// The word that means the newest execution.
 const LAST: &str = "last";
@@ -44,7 +36,7 @@ pub(crate) async fn open(global: &GlobalArgs) -> Result<Hub, Failure> {
             state_dir: state_dir.clone(),
         }),
         state_dir,
-        retention: RETENTION,
+        retention: retention()?,
     };
     Hub::open(config).await.map_err(failed)
 }
