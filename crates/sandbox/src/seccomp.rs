@@ -5,6 +5,7 @@
 //! unknown numbers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use seccompiler::{
@@ -459,9 +460,8 @@ fn refusals() -> Vec<libc::sock_filter> {
     // A namespace by clone or unshare. The kernel reads the flags of clone as 64 bits and ignores
     // the upper half; a bit set in the lower half is what counts. One rule per flag: conditions of
     // one rule must all hold.
-    let flag_rules = || -> Vec<SeccompRule> {
-        (0..32)
-            .map(|bit| 1_u64 << bit)
+    let flag_rules = |bits: Range<u32>| -> Vec<SeccompRule> {
+        bits.map(|bit| 1_u64 << bit)
             .filter(|flag| NAMESPACE_FLAGS & flag != 0)
             .map(|flag| {
                 rule(vec![condition(
@@ -474,20 +474,8 @@ fn refusals() -> Vec<libc::sock_filter> {
             .collect()
     };
     // CLONE_NEWTIME shares its bit with the exit signal of clone, where it means nothing.
-    let clone_rules = (8..32)
-        .map(|bit| 1_u64 << bit)
-        .filter(|flag| NAMESPACE_FLAGS & flag != 0)
-        .map(|flag| {
-            rule(vec![condition(
-                0,
-                false,
-                SeccompCmpOp::MaskedEq(flag),
-                flag,
-            )])
-        })
-        .collect();
-    rules.insert(libc::SYS_clone, clone_rules);
-    rules.insert(libc::SYS_unshare, flag_rules());
+    rules.insert(libc::SYS_clone, flag_rules(8..32));
+    rules.insert(libc::SYS_unshare, flag_rules(0..32));
     rules.insert(libc::SYS_setns, Vec::new());
     rules.insert(libc::SYS_chroot, Vec::new());
     // Typing into a terminal on somebody's behalf. The kernel reads the request as 32 bits.

@@ -28,6 +28,7 @@ use crate::init::{self, Birth, Report};
 use crate::namespace::{IdMapCache, assume_identity};
 use crate::request::{Ended, Notice, Oom, Order, SandboxRequest, StartError, Stdio};
 use crate::rootfs::{Prepared, Sizes, Step, StepError};
+use crate::seccomp::Filter;
 use crate::sweep;
 use crate::sys::{process, socket};
 use crate::victim::KernelLog;
@@ -88,6 +89,8 @@ fn serve() -> io::Result<()> {
     let Ok(identity) = identity else {
         return Ok(());
     };
+    // Compiled once, here, for all jobs: they are forked from this process.
+    Filter::standard();
     let mut launcher = Server {
         owner,
         settings,
@@ -97,6 +100,7 @@ fn serve() -> io::Result<()> {
         kernel_log: KernelLog::open(),
         sandboxes: Vec::new(),
         next_cpu: 0,
+        memory: total_memory(),
         helpers: Vec::new(),
     };
     launcher.run()
@@ -128,6 +132,8 @@ struct Server {
     kernel_log: Option<KernelLog>,
     sandboxes: Vec<Running>,
     next_cpu: usize,
+    /// The host's memory in bytes.
+    memory: u64,
     /// Programs that were started for the owner, until they are reaped.
     helpers: Vec<Child>,
 }
@@ -271,7 +277,8 @@ impl Server {
         let user = request.root.account.user;
         let is_caller = works_on_the_callers_files(&request.root);
         let builder = self.identity.builder(user, is_caller);
-        if sizes(&limits).disk <= total_memory() / 2 {
+        let sizes = sizes(&limits, self.memory);
+        if sizes.disk <= self.memory / 2 {
             request.scratch = None;
         }
         if let Some(scratch) = &request.scratch {
@@ -296,12 +303,12 @@ impl Server {
                 .step(|| "make a pipe".to_owned())?;
         let namespaces = namespaces(request.network);
         let birth = Birth {
-            sizes: sizes(&limits),
+            sizes,
             cpus: self.choose_cpus(&limits),
             watch_memory: !cgroup.has(Controller::Memory),
             watch_pids: !cgroup.has(Controller::Pids),
             denies_groups: self.identity.denies_groups(),
-            disk_limit: request.scratch.as_ref().map(|_| sizes(&limits).disk),
+            disk_limit: request.scratch.as_ref().map(|_| sizes.disk),
             request,
             prepared,
             stdio,
@@ -475,7 +482,7 @@ impl Server {
         }
         if limits.memory.is_none() {
             // The host keeps an eighth for itself.
-            limits.memory = Some(ByteSize(total_memory() / 8 * 7));
+            limits.memory = Some(ByteSize(self.memory / 8 * 7));
         }
         Ok(missing)
     }
@@ -712,10 +719,10 @@ impl Running {
 
 /// Default bounds of what a job may write: a half of the host's memory for the private layer, and for
 /// /dev/shm a half of the job's memory.
-fn sizes(limits: &Limits) -> Sizes {
-    let memory = limits.memory.map_or_else(total_memory, |size| size.0);
+fn sizes(limits: &Limits, host_memory: u64) -> Sizes {
+    let memory = limits.memory.map_or(host_memory, |size| size.0);
     Sizes {
-        disk: limits.disk.map_or(total_memory() / 2, |size| size.0),
+        disk: limits.disk.map_or(host_memory / 2, |size| size.0),
         shared_memory: memory / 2,
     }
 }
