@@ -95,6 +95,9 @@ pub struct LimitsDraft {
     /// Bytes that the job may write to disk, for example `1GiB`.
     #[schemars(default, schema_with = "quantity")]
     pub disk: Option<String>,
+    /// Bytes in `/dev/shm`, for example `256MiB`; half of the memory if absent.
+    #[schemars(default, schema_with = "quantity")]
+    pub shm: Option<String>,
     /// Time from the program's start to its end, for example `10m`.
     #[schemars(default, schema_with = "quantity")]
     pub timeout: Option<String>,
@@ -196,6 +199,7 @@ impl LimitsDraft {
             cpus: upper.cpus.or(self.cpus),
             pids: upper.pids.or(self.pids),
             disk: upper.disk.or(self.disk),
+            shm: upper.shm.or(self.shm),
             timeout: upper.timeout.or(self.timeout),
             grace: upper.grace.or(self.grace),
             log: upper.log.or(self.log),

@@ -231,6 +231,9 @@ pub struct Limits {
     /// Bytes in the private layer, `/tmp` and the changed part of the working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<ByteSize>,
+    /// Bytes in `/dev/shm`, which count as memory too; half of the memory limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm: Option<ByteSize>,
     /// Time from the program's start to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
@@ -261,6 +264,7 @@ impl Default for Limits {
             cpus: None,
             pids: PIDS_DEFAULT,
             disk: None,
+            shm: None,
             timeout: None,
             grace: GRACE_DEFAULT.into(),
             log: LOG_DEFAULT,

@@ -101,6 +101,10 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) disk: Option<String>,
 
+    /// Bytes in /dev/shm, such as 256MiB, no more than --memory [default: half of the memory]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) shm: Option<String>,
+
     /// Time from the program's start to its end, such as 30s or 1h30m
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) timeout: Option<String>,

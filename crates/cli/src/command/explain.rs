@@ -110,7 +110,7 @@ fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
         field(
             "limits",
             &format!(
-                "memory {}, cpus {}, processes {}, disk {}, time {}, log {}",
+                "memory {}, cpus {}, processes {}, disk {}, /dev/shm {}, time {}, log {}",
                 or(
                     limits.memory.map(|size| size.to_string()),
                     "7/8 of the host's"
@@ -121,6 +121,7 @@ fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
                     limits.disk.map(|size| size.to_string()),
                     "1/2 of the host's memory"
                 ),
+                or(limits.shm.map(|size| size.to_string()), "1/2 of the memory"),
                 limits.timeout.map_or_else(
                     || "without limit".to_owned(),
                     |time| crate::ui::time(time.as_duration())

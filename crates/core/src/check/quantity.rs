@@ -20,6 +20,8 @@ pub const PIDS_MAX: u32 = 4_194_304;
 pub const MEMORY_MIN: ByteSize = ByteSize::mib(1);
 /// The least disk limit.
 pub const DISK_MIN: ByteSize = ByteSize(64 << 10);
+/// The least size of `/dev/shm`: what one page of it needs on any machine.
+pub const SHM_MIN: ByteSize = ByteSize(64 << 10);
 /// The least log limit: enough for some lines of head and tail.
 pub const LOG_MIN: ByteSize = ByteSize(4 << 10);
 /// The largest size of anything, 1,024 TiB.
@@ -35,13 +37,14 @@ pub const USER_ID_MAX: u32 = 65_535;
 
 pub(super) fn check_limits(draft: &Draft, findings: &mut Findings) -> Limits {
     let limits = &draft.limits;
+    let memory = size(
+        findings,
+        "/limits/memory",
+        limits.memory.as_deref(),
+        MEMORY_MIN,
+    );
     Limits {
-        memory: size(
-            findings,
-            "/limits/memory",
-            limits.memory.as_deref(),
-            MEMORY_MIN,
-        ),
+        memory,
         cpus: cpus(findings, limits.cpus.as_deref()),
         pids: count(
             findings,
@@ -51,6 +54,7 @@ pub(super) fn check_limits(draft: &Draft, findings: &mut Findings) -> Limits {
         )
         .unwrap_or(PIDS_DEFAULT),
         disk: size(findings, "/limits/disk", limits.disk.as_deref(), DISK_MIN),
+        shm: shm(findings, limits.shm.as_deref(), memory),
         timeout: duration(findings, "/limits/timeout", limits.timeout.as_deref()),
         grace: grace(findings, limits.grace.as_deref()),
         log: size(findings, "/limits/log", limits.log.as_deref(), LOG_MIN).unwrap_or(LOG_DEFAULT),
@@ -145,6 +149,23 @@ fn size(
         return None;
     }
     Some(size)
+}
+
+/// What lies in `/dev/shm` counts as memory, so no more of it than that could ever be used.
+fn shm(findings: &mut Findings, text: Option<&str>, memory: Option<ByteSize>) -> Option<ByteSize> {
+    const PLACE: &str = "/limits/shm";
+    let shm = size(findings, PLACE, text, SHM_MIN)?;
+    if let Some(memory) = memory.filter(|memory| shm > *memory) {
+        let message =
+            format!("a /dev/shm of {shm} is larger than the job's memory, which is {memory}");
+        findings
+            .error(DiagnosticCode::OutOfRange, PLACE, message)
+            .hint(format!(
+                "what lies there counts as memory: write {memory} or less, or raise the memory"
+            ));
+        return None;
+    }
+    Some(shm)
 }
 
 fn cpus(findings: &mut Findings, text: Option<&str>) -> Option<CpuCount> {

@@ -101,7 +101,7 @@ fn a_full_job_comes_through_as_written() {
         "pass_env": ["TOKEN", "TOKEN"],
         "network": "host",
         "limits": {
-            "memory": "512MiB", "cpus": 1.5, "pids": 512, "disk": "1GiB", "timeout": 30,
+            "memory": "512MiB", "cpus": 1.5, "pids": 512, "disk": "1GiB", "shm": "384MiB", "timeout": 30,
             "grace": "0s", "log": "1MB", "open_files": "1024"
         },
         "user": 1000,
@@ -150,6 +150,7 @@ fn a_full_job_comes_through_as_written() {
     );
     assert_eq!(spec.pass_env, ["TOKEN"]);
     assert_eq!(spec.limits.memory, Some(ByteSize::mib(512)));
+    assert_eq!(spec.limits.shm, Some(ByteSize::mib(384)));
     assert_eq!(spec.limits.timeout, Some(Millis(30_000)));
     assert_eq!(spec.limits.grace, Millis(0));
     assert_eq!(
@@ -160,6 +161,21 @@ fn a_full_job_comes_through_as_written() {
         })
     );
     assert_eq!((spec.priority, spec.estimate), (-3, Some(Millis(90_000))));
+}
+
+#[test]
+fn shared_memory_is_bounded_by_a_memory_limit_that_there_is() {
+    let shm = |limits: Value| {
+        accepts(&json!({ "program": "a", "limits": limits }))
+            .limits
+            .shm
+    };
+    assert_eq!(shm(json!({ "memory": "64MiB" })), None);
+    assert_eq!(
+        shm(json!({ "memory": "64MiB", "shm": "64MiB" })),
+        Some(ByteSize::mib(64))
+    );
+    assert_eq!(shm(json!({ "shm": "65MiB" })), Some(ByteSize::mib(65)));
 }
 
 #[test]
@@ -332,6 +348,17 @@ fn every_field_refuses_what_it_cannot_be() {
             "limits",
             json!({ "grace": "2d" }),
             "/limits/grace out_of_range",
+        ),
+        ("limits", json!({ "shm": "lots" }), "/limits/shm quantity"),
+        (
+            "limits",
+            json!({ "shm": "4kB" }),
+            "/limits/shm out_of_range",
+        ),
+        (
+            "limits",
+            json!({ "shm": "65MiB", "memory": "64MiB" }),
+            "/limits/shm out_of_range",
         ),
         ("limits", json!({ "log": 0 }), "/limits/log out_of_range"),
         (

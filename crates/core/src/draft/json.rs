@@ -33,11 +33,12 @@ const FIELDS: [&str; 21] = [
 ];
 
 /// The fields of its `limits`.
-const LIMIT_FIELDS: [&str; 8] = [
+const LIMIT_FIELDS: [&str; 9] = [
     "memory",
     "cpus",
     "pids",
     "disk",
+    "shm",
     "timeout",
     "grace",
     "log",
@@ -45,7 +46,7 @@ const LIMIT_FIELDS: [&str; 8] = [
 ];
 
 /// Words that other tools use, and what is written here.
-const OTHER_WORDS: [(&str, &str); 14] = [
+const OTHER_WORDS: [(&str, &str); 15] = [
     ("command", "write `program` and `args`"),
     ("cmd", "write `program` and `args`"),
     ("arguments", "write `args`"),
@@ -63,6 +64,7 @@ const OTHER_WORDS: [(&str, &str); 14] = [
     ("log_limit", "write `limits.log`"),
     ("time_limit", "write `limits.timeout`"),
     ("container", "write `image`"),
+    ("shm_size", "write `limits.shm`"),
 ];
 
 impl Draft {
@@ -135,6 +137,7 @@ impl Reader<'_> {
                 "cpus" => &mut limits.cpus,
                 "pids" => &mut limits.pids,
                 "disk" => &mut limits.disk,
+                "shm" => &mut limits.shm,
                 "timeout" => &mut limits.timeout,
                 "grace" => &mut limits.grace,
                 "log" => &mut limits.log,
