@@ -27,6 +27,8 @@ pub enum ReasonCode {
     Log,
     /// Processes outlived the main one and were killed.
     LeftOvers,
+    /// The job made system calls that policy refuses.
+    Refused,
     /// The sandbox lacks a wall that this host cannot build.
     Weakened,
     /// It was cancelled by somebody.
@@ -89,6 +91,7 @@ impl ReasonCode {
             Self::Disk => "disk",
             Self::Log => "log",
             Self::LeftOvers => "left_overs",
+            Self::Refused => "refused",
             Self::Weakened => "weakened",
             Self::Cancelled => "cancelled",
             Self::ProgramNotFound => "program_not_found",

@@ -433,7 +433,8 @@ fn set_unified(
         Controller::Memory => {
             if let Some(memory) = limits.memory {
                 write(&path.join("memory.max"), &memory.0.to_string())?;
-                write(&path.join("memory.oom.group"), "1")?;
+                // Not memory.oom.group: process 1 is in the group too, and has to live to tell; and a
+                // job whose child was ended may go on and say so, as under version 1.
                 let swap = path.join("memory.swap.max");
                 if swap.exists() {
                     write(&swap, "0")?;

@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use crate::in_use::{InUse, in_use};
 use crate::landlock_wall;
 use crate::request::{Order, SandboxRequest, StartError, Stdio};
 use crate::rootfs::{self, Prepared, Sizes, Step, StepError};
-use crate::seccomp::Filter;
+use crate::seccomp::{Filter, RefusalNotes, RefusedCall};
 use crate::sys::mount::{open_in_root, space};
 use crate::sys::{process, socket, terminal};
 use crate::unreached;
@@ -71,6 +71,7 @@ pub(crate) enum Report {
         disk_full: bool,
         pids_full: bool,
         network_missed: bool,
+        refused_calls: Vec<RefusedCall>,
     },
 }
 
@@ -122,6 +123,7 @@ struct Watch {
     site: OwnedFd,
     shared_memory: OwnedFd,
     main: i32,
+    refusals: RefusalNotes,
     started: Instant,
     memory_limit: Option<u64>,
     peak_memory: u64,
@@ -188,7 +190,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
     let spare =
         u64::from(builder.uid == request.root.account.user.uid) + u64::from(!birth.watch_pids);
     eagerness.set(JOB_EAGERNESS);
-    let main = start_job(&request, stdio, denies_groups, spare)?;
+    let (main, listener) = start_job(&request, stdio, denies_groups, spare)?;
     eagerness.set(0);
     let watch = Watch {
         channel: birth.channel,
@@ -196,6 +198,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         site,
         shared_memory,
         main,
+        refusals: RefusalNotes::new(listener),
         started: now(),
         memory_limit: request
             .limits
@@ -238,40 +241,46 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Forks the job and waits until its program was exec'd.
+/// Forks the job and waits until its program was exec'd. Gives its pid, and the descriptor that tells
+/// of refused calls.
 fn start_job(
     request: &SandboxRequest,
     stdio: Stdio,
     denies_groups: bool,
     spare: u64,
-) -> Result<i32, StartError> {
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .step(|| "make a pipe".to_owned())?;
+) -> Result<(i32, Option<OwnedFd>), StartError> {
+    let (ours, theirs) = socket::pair().step(|| "make a socket pair".to_owned())?;
     match process::clone_process(0).step(|| "fork the job".to_owned())? {
         process::Cloned::Child => {
-            drop(reader);
-            let error = become_job(request, stdio, denies_groups, spare);
+            drop(ours);
+            let error = become_job(request, stdio, denies_groups, spare, &theirs);
             let bytes = serde_json::to_vec(&error).unwrap_or_default();
             // If process 1 is gone, so is this process in a moment.
-            fs::File::from(writer).write_all(&bytes).ok();
+            socket::send(theirs.as_fd(), &bytes, &[]).ok();
             process::exit_now(127)
         }
         process::Cloned::Parent(pid) => {
-            drop(writer);
+            drop(theirs);
             drop(stdio);
-            let mut answer = Vec::new();
-            fs::File::from(reader)
-                .read_to_end(&mut answer)
-                .step(|| "wait for the program to start".to_owned())?;
-            if answer.is_empty() {
-                return Ok(pid);
+            let mut listener = None;
+            // The other end is closed by exec.
+            loop {
+                let (answer, mut fds) = socket::receive(ours.as_fd(), true)
+                    .step(|| "wait for the program to start".to_owned())?;
+                if answer.is_empty() {
+                    return Ok((pid, listener));
+                }
+                if let Some(fd) = fds.pop() {
+                    listener = Some(fd);
+                    continue;
+                }
+                return Err(serde_json::from_slice(&answer).unwrap_or_else(|_| {
+                    StartError::Setup {
+                        step: "start the program".to_owned(),
+                        error: "the reason got lost".to_owned(),
+                    }
+                }));
             }
-            Err(
-                serde_json::from_slice(&answer).unwrap_or_else(|_| StartError::Setup {
-                    step: "start the program".to_owned(),
-                    error: "the reason got lost".to_owned(),
-                }),
-            )
         }
     }
 }
@@ -282,8 +291,9 @@ fn become_job(
     stdio: Stdio,
     denies_groups: bool,
     spare: u64,
+    init: &OwnedFd,
 ) -> StartError {
-    match wall_in(request, stdio, denies_groups, spare) {
+    match wall_in(request, stdio, denies_groups, spare, init) {
         Ok(()) => execute(request),
         Err(error) => error,
     }
@@ -294,6 +304,7 @@ fn wall_in(
     stdio: Stdio,
     denies_groups: bool,
     spare: u64,
+    init: &OwnedFd,
 ) -> Result<(), StartError> {
     let user = request.root.account.user;
     rustix::process::setsid().step(|| "lead a session".to_owned())?;
@@ -321,13 +332,14 @@ fn wall_in(
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(&request.root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
-    let mut filters = Vec::new();
-    if (request.root.mounts.iter()).any(|mount| mount.access == PathAccess::Write) {
-        filters.push(Filter::set_ids());
-    }
-    filters.push(Filter::standard());
-    for program in filters.iter().flat_map(|filter| &filter.programs) {
-        process::install_filter(program).step(|| "install the system call filter".to_owned())?;
+    let writes_to_host =
+        (request.root.mounts.iter()).any(|mount| mount.access == PathAccess::Write);
+    let listener = Filter::of(writes_to_host)
+        .install()
+        .step(|| "install the system call filter".to_owned())?;
+    if let Some(listener) = listener {
+        socket::send(init.as_fd(), b"listener", &[listener.as_fd()])
+            .step(|| "hand over the listener for refused calls".to_owned())?;
     }
     Ok(())
 }
@@ -490,6 +502,7 @@ impl Watch {
             disk_full: self.disk_full,
             pids_full: self.pids_limit.is_some_and(|limit| self.peak_pids >= limit),
             network_missed: request.network == Network::None && unreached::attempts() > 0,
+            refused_calls: self.refusals.take(),
         };
         tell(self.channel.as_fd(), &report);
         process::exit_now(0)
@@ -514,15 +527,24 @@ impl Watch {
     }
 
     /// True if the launcher has something to say (or is gone).
-    fn wait_for_event(&self, timeout: Duration) -> bool {
-        let mut fds = [
+    fn wait_for_event(&mut self, timeout: Duration) -> bool {
+        let mut fds = vec![
             PollFd::new(&self.children, PollFlags::IN),
             PollFd::new(&self.channel, PollFlags::IN),
         ];
+        if let Some(listener) = self.refusals.listener() {
+            fds.push(PollFd::from_borrowed_fd(listener, PollFlags::IN));
+        }
         let timeout = Timespec::try_from(timeout).ok();
         // An interrupted wait is as good as one that timed out.
         poll(&mut fds, timeout.as_ref()).ok();
         let spoke = !fds[1].revents().is_empty();
+        match fds.get(2).map(PollFd::revents) {
+            Some(events) if events.contains(PollFlags::IN) => self.refusals.answer(),
+            // Nobody is left who has this filter: to wait for a call would be to wait for ever.
+            Some(events) if !events.is_empty() => self.refusals.stop(),
+            _ => {}
+        }
         let mut info = [0_u8; 128];
         while rustix::io::read(&self.children, &mut info).is_ok_and(|count| count > 0) {}
         spoke

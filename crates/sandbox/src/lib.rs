@@ -40,5 +40,6 @@ pub use launcher::{Killer, LAUNCHER_ARG, Launcher, LauncherConfig, LauncherError
 pub use output::{Next, OutputReader, output_pipes};
 pub use pty::{PtyPair, open_pty};
 pub use request::{Ended, Oom, SandboxRequest, StartError, Stdio};
+pub use seccomp::{RefusedCall, system_calls_reference};
 pub use serve::launcher_main;
 pub use sweep::{SweepNote, sweep};

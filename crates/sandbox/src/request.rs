@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::job::Network;
 use tidemill_core::{ByteSize, Grant, Limits, Reason, ReasonCode, RootPlan, Usage};
 
+use crate::seccomp::RefusedCall;
+
 /// What to run and in what.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SandboxRequest {
@@ -208,6 +210,8 @@ pub struct Ended {
     pub disk_full: bool,
     /// True if something inside wanted to reach a network, and the job has none.
     pub network_missed: bool,
+    /// Calls that policy refused.
+    pub refused_calls: Vec<RefusedCall>,
 }
 
 /// What the memory limit did.

@@ -90,7 +90,7 @@ fn serve() -> io::Result<()> {
         return Ok(());
     };
     // Compiled once, here, for all jobs: they are forked from this process.
-    Filter::standard();
+    Filter::of(false);
     let mut launcher = Server {
         owner,
         settings,
@@ -618,6 +618,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         disk_full,
         pids_full,
         network_missed,
+        refused_calls,
     }) = report
     else {
         // Process 1 was killed: by us, or by the kernel with the whole group.
@@ -648,6 +649,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         pids_full,
         disk_full,
         network_missed,
+        refused_calls,
     }
 }
 
@@ -723,7 +725,7 @@ fn sizes(limits: &Limits, host_memory: u64) -> Sizes {
     let memory = limits.memory.map_or(host_memory, |size| size.0);
     Sizes {
         disk: limits.disk.map_or(host_memory / 2, |size| size.0),
-        shared_memory: memory / 2,
+        shared_memory: limits.shm.map_or(memory / 2, |size| size.0),
     }
 }
 

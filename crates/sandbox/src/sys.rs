@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod mount;
+pub(crate) mod notification;
 pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod terminal;

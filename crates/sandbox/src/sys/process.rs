@@ -432,8 +432,22 @@ pub(crate) fn execute(path: &CString, arguments: &[CString], environment: &[CStr
 /// # Errors
 /// What seccomp(2) answers.
 pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
-    const SET_MODE_FILTER: u32 = 1;
-    const FLAG_SPEC_ALLOW: u32 = 1 << 2;
+    set_filter(program, 0).map(drop)
+}
+
+/// Installs a seccomp filter program on this thread, and gives the descriptor that tells of the calls
+/// that wait for an answer.
+///
+/// # Errors
+/// `EINVAL` if the kernel has no such notifications; what seccomp(2) answers.
+pub(crate) fn install_listening_filter(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let fd = set_filter(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    let fd = RawFd::try_from(fd).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: the kernel has just given it to us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_filter(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let length =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let header = libc::sock_fprog {
@@ -444,12 +458,11 @@ pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     check(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
-            SET_MODE_FILTER,
-            FLAG_SPEC_ALLOW,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
             &raw const header,
         )
-    })?;
-    Ok(())
+    })
 }
 
 /// Names the host of this UTS namespace.
