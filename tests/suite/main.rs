@@ -12,6 +12,7 @@ mod exit_codes;
 mod formats;
 mod left_overs;
 mod limits;
+mod links;
 mod logs;
 mod processes;
 mod roots;

@@ -4,7 +4,7 @@ use std::env;
 
 use tidemill_core::check::{Surroundings, check};
 use tidemill_core::{Diagnostic, JobSpec};
-use tidemill_image::{HostView, implicit_workspace};
+use tidemill_image::{HostView, implicit_workspace, workspace_warning};
 
 use crate::args::JobArgs;
 use crate::diagnostics::{FlagPlaces, Placed, Written, usual_flag};
@@ -12,6 +12,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::flags;
 use crate::host_files;
 use crate::job_file::JobFile;
+use crate::ui::plain;
 
 /// A job that can be queued.
 #[derive(Debug)]
@@ -19,7 +20,8 @@ pub(crate) struct CheckedJob {
     pub(crate) spec: JobSpec,
     /// What the user should know beside that.
     pub(crate) warnings: Vec<Placed>,
-    /// Why the job has no workspace though nobody said so.
+    /// Why the job has no workspace though nobody said so, or that the one that was named is another
+    /// directory than its name says.
     pub(crate) workspace_note: Option<String>,
     /// What the check saw of the caller, for whoever plans the job.
     pub(crate) host: HostView,
@@ -73,12 +75,15 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
 
     match spec {
         Some(spec) if placed.iter().all(|found| !found.diagnostic.is_error()) => Ok(CheckedJob {
+            workspace_note: if named {
+                let warning = spec.workspace.as_ref().and_then(workspace_warning);
+                warning.map(|text| format!("warning: {}", plain(&text)))
+            } else {
+                let why = implied.err();
+                why.map(|why| format!("{why}, so the job has none; {}", why.hint()))
+            },
             spec,
             warnings: placed,
-            workspace_note: implied
-                .err()
-                .filter(|_| !named)
-                .map(|why| format!("{why}, so the job has none; {}", why.hint())),
             host,
         }),
         _ => Err(refused(placed, args)),

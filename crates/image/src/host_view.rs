@@ -213,7 +213,8 @@ pub fn implicit_workspace(host: &HostView) -> Result<Workspace, ImplicitWorkspac
     Ok(Workspace { path, write: false })
 }
 
-fn why_too_wide(real: &Path, host: &HostView) -> Option<&'static str> {
+/// What a directory is that is no project, if that can be told from its path.
+pub(crate) fn why_too_wide(real: &Path, host: &HostView) -> Option<&'static str> {
     let home = fs::canonicalize(&host.home).unwrap_or_else(|_| host.home.clone());
     if real == home {
         return Some("your home directory, with your keys and settings");

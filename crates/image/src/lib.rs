@@ -24,6 +24,7 @@ mod toolchain;
 mod toolchain_table;
 mod tree_store;
 mod unpack;
+mod workdir;
 mod workspace;
 
 pub use archive::ArchiveError;
@@ -36,3 +37,4 @@ pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
 pub use tree_store::{TreeNote, TreeStore, TreeStoreError};
 pub use unpack::{ArchiveOwners, UnpackError, UnpackLimits};
+pub use workspace::workspace_warning;

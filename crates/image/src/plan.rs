@@ -13,11 +13,12 @@ use crate::environment;
 use crate::host_image;
 use crate::host_view::HostView;
 use crate::layer::{self, LayerError};
-use crate::overlay::{Found, below, names};
+use crate::overlay::Found;
 use crate::source::{self, canonical_dir};
 use crate::stack::{Source, Stack};
 use crate::toolchain;
 use crate::tree_store::{TreeStore, TreeStoreError};
+use crate::workdir;
 use crate::workspace;
 
 /// The name that the sandbox has in the generated `/etc/hosts` and `/etc/hostname`.
@@ -51,7 +52,7 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
         stack.open_home(&identity.account.home, trees)?;
     }
     let files = generated_files(spec, host, &identity, &stack);
-    let workdir = workdir(spec, workspace.as_deref(), &stack)?;
+    let workdir = workdir::find(spec, workspace.as_ref(), &stack)?;
     let variables = environment::build(spec, host, &identity.account, &stack, &tools, &workdir)?;
     let mut grants = std::mem::take(&mut stack.grants);
     grants.extend(tools.notes);
@@ -175,57 +176,6 @@ fn generated_files(
     files
 }
 
-/// Where the program starts. What cannot be known yet is left to the sandbox, which looks again.
-fn workdir(spec: &JobSpec, workspace: Option<&str>, stack: &Stack) -> Result<String, PlanError> {
-    let Some(wanted) = &spec.workdir else {
-        return Ok(workspace.unwrap_or("/").to_owned());
-    };
-    // A path below the workspace, as it was written, is one below where the workspace appears.
-    let below_workspace = spec
-        .workspace
-        .as_ref()
-        .zip(workspace)
-        .and_then(|(named, shown)| {
-            let rest = below(wanted, named.path.trim_end_matches('/'))?;
-            Some(format!("{shown}/{rest}"))
-        });
-    let wanted = below_workspace.as_ref().unwrap_or(wanted);
-    let wrong = |why: &str| PlanError::Workdir {
-        path: wanted.clone(),
-        why: why.to_owned(),
-    };
-    if !wanted.starts_with('/') {
-        return Err(wrong("it is not absolute"));
-    }
-    if wanted.contains('\0') {
-        return Err(wrong("it contains a NUL"));
-    }
-    if names(wanted).any(|name| name == "..") {
-        return Err(wrong("it contains `..`"));
-    }
-    let tidy: String = names(wanted).flat_map(|name| ["/", name]).collect();
-    let tidy = if tidy.is_empty() {
-        "/".to_owned()
-    } else {
-        tidy
-    };
-    match stack.resolve(&tidy) {
-        Ok(resolved) => match resolved.found {
-            Found::File(_) => Err(wrong("it is not a directory")),
-            // In a writable root a missing one may be what the image makes at its start.
-            Found::Nothing => Err(wrong("it does not exist in the sandbox")),
-            Found::Dir(_) | Found::Link(_) => Ok(tidy),
-        },
-        Err(PlanError::NotADirectory { path, .. }) => {
-            Err(wrong(&format!("`{path}` is not a directory")))
-        }
-        Err(PlanError::TooManyLinks { .. }) => {
-            Err(wrong("it leads through too many symbolic links"))
-        }
-        Err(other) => Err(other),
-    }
-}
-
 /// Why a job cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -292,6 +242,21 @@ pub enum PlanError {
         path: String,
         /// What it is.
         why: &'static str,
+    },
+    /// The path of a workspace leads through a link to what is no project.
+    #[error(
+        "the workspace `{path}` leads through the symbolic link `{link}` to `{leads_to}`, which is \
+         {what}"
+    )]
+    WorkspaceLink {
+        /// The path as it was named.
+        path: String,
+        /// The first link on the way.
+        link: String,
+        /// Where it leads.
+        leads_to: String,
+        /// What that is.
+        what: &'static str,
     },
     /// A pattern cannot be read.
     #[error("`{pattern}` is not a pattern")]
@@ -380,6 +345,14 @@ pub enum PlanError {
         /// Why not.
         why: String,
     },
+    /// The working directory is asked for in the workspace, and is none of it.
+    #[error("the working directory `{path}` leads out of the workspace, to `{leads_to}`")]
+    WorkdirOutside {
+        /// The path in the sandbox.
+        path: String,
+        /// Where its links lead in the sandbox.
+        leads_to: String,
+    },
     /// A variable of the caller cannot be passed on.
     #[error("the variable `{name}` of the caller cannot be passed on: {why}")]
     Variable {
@@ -430,7 +403,7 @@ impl PlanError {
     /// The stable code of what happened.
     pub const fn code(&self) -> ReasonCode {
         match self {
-            Self::Workdir { .. } => ReasonCode::BadWorkdir,
+            Self::Workdir { .. } | Self::WorkdirOutside { .. } => ReasonCode::BadWorkdir,
             Self::NotBuilt { .. } | Self::Archive { .. } | Self::Trees(_) | Self::Read { .. } => {
                 ReasonCode::Layer
             }
@@ -464,6 +437,9 @@ impl PlanError {
             Self::Workspace { .. } => {
                 "name a project directory with `--workspace DIR`, or use `--no-workspace`".into()
             }
+            Self::WorkspaceLink { leads_to, .. } => {
+                format!("if that directory is meant, name it itself: --workspace {leads_to}")
+            }
             Self::Pattern { .. } => {
                 "`*` and `?` stay within a name, `**` crosses directories, `[ab]` and `{a,b}` choose; \
                  a backslash makes a character plain"
@@ -490,6 +466,9 @@ impl PlanError {
                 "name a directory of the sandbox with an absolute path; `tidemill explain` shows \
                  what is there"
                     .into()
+            }
+            Self::WorkdirOutside { leads_to, .. } => {
+                format!("if that directory is meant, name it itself: --workdir {leads_to}")
             }
             Self::Variable { .. } => "set it with `--env NAME=VALUE` instead".into(),
             Self::NotBuilt { .. } => "run the job again".into(),

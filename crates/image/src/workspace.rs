@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidemill_core::grant::PathAccess;
-use tidemill_core::job::JobSpec;
+use tidemill_core::job::{JobSpec, Workspace};
 use tidemill_core::root::{Node, RootMount};
 
-use crate::host_view::HostView;
+use crate::host_view::{HostView, why_too_wide};
 use crate::overlay::{Found, below, names};
 use crate::plan::PlanError;
 use crate::secret;
@@ -17,19 +17,39 @@ use crate::stack::{MADE_BY_SANDBOX, Stack};
 /// Symbolic links on the way to a workspace at most.
 const LINKS_MAX: usize = 40;
 
-/// Adds the workspace to a root. Returns the path by which the caller knows it, which works inside
-/// too.
+/// Where a workspace appears in a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The path by which the caller knows it, which works inside too.
+    pub(crate) shown: String,
+    /// Where it is mounted: the same without symbolic links.
+    pub(crate) dest: String,
+}
+
+/// Adds the workspace to a root. Its links are followed once, here; the sandbox opens the path that
+/// they led to and follows none, so that nobody can put another one in its way.
 pub(crate) fn add(
     spec: &JobSpec,
     host: &HostView,
     stack: &mut Stack,
-) -> Result<Option<String>, PlanError> {
+) -> Result<Option<Place>, PlanError> {
     let Some(workspace) = &spec.workspace else {
         return Ok(None);
     };
     let named = &workspace.path;
     let (real, metadata) = canonical_dir(named, "workspace")?;
     refuse(&real)?;
+    let link = planted_link(named, &real);
+    if let Some(link) = &link
+        && let Some(what) = why_too_wide(Path::new(&real), host)
+    {
+        return Err(PlanError::WorkspaceLink {
+            path: named.clone(),
+            link: link.clone(),
+            leads_to: real,
+            what,
+        });
+    }
     let mut hidden = hide_state(&real, host)?;
     if let Ok(inside) = host.home.strip_prefix(&real) {
         let inside = inside.to_string_lossy();
@@ -57,7 +77,7 @@ pub(crate) fn add(
     }
     stack.add_mount(RootMount {
         source: real,
-        dest,
+        dest: dest.clone(),
         over: Vec::new(),
         access: if workspace.write {
             PathAccess::Write
@@ -66,13 +86,48 @@ pub(crate) fn add(
         },
         owners: owner(&metadata),
         hidden,
-        why: if workspace.write {
-            "the workspace, written for real".to_owned()
-        } else {
-            "the workspace; changes stay in the sandbox".to_owned()
-        },
+        why: why(workspace, link.is_some()),
     });
-    Ok(Some(shown))
+    Ok(Some(Place { shown, dest }))
+}
+
+fn why(workspace: &Workspace, is_behind_link: bool) -> String {
+    let named = if is_behind_link {
+        format!(", which `{}` leads to", workspace.path)
+    } else {
+        String::new()
+    };
+    if workspace.write {
+        format!("the workspace{named}, written for real")
+    } else {
+        format!("the workspace{named}; changes stay in the sandbox")
+    }
+}
+
+/// What a caller who named a workspace should know before a job sees it: that it is another directory
+/// than its name says.
+pub fn workspace_warning(workspace: &Workspace) -> Option<String> {
+    let real = fs::canonicalize(&workspace.path).ok()?;
+    let link = planted_link(&workspace.path, real.to_str()?)?;
+    Some(format!(
+        "the workspace `{}` is `{}`: `{link}` is a symbolic link",
+        workspace.path,
+        real.display()
+    ))
+}
+
+/// The first symbolic link on the way to a workspace that a job may have made. The links in `/`
+/// itself, such as `/home` on some hosts, are no job's: `/` is nobody's workspace.
+fn planted_link(named: &str, real: &str) -> Option<String> {
+    let mut path = PathBuf::from(named);
+    for _ in 0..LINKS_MAX {
+        let (link, rest) = first_link(&path)?;
+        if link.parent() != Some(Path::new("/")) {
+            return Some(link.to_string_lossy().into_owned());
+        }
+        path = fs::canonicalize(&link).ok()?.join(rest);
+    }
+    Some(real.to_owned())
 }
 
 fn refuse(real: &str) -> Result<(), PlanError> {

@@ -14,6 +14,7 @@ use super::*;
 use crate::host_view::{ImplicitWorkspaceError, implicit_workspace};
 use crate::layer::{build_layer, layer_keys};
 use crate::secret::HOME_SECRETS;
+use crate::workspace::workspace_warning;
 
 /// A host of its own: system directories, a home, a project.
 struct World {
@@ -809,8 +810,12 @@ fn working_directories_are_checked_early() {
         try_one(&format!("{project}//sub/.")).unwrap(),
         format!("{project}/sub")
     );
-    // A link leads to the sandbox's own /etc.
-    assert!(try_one(&format!("{project}/out")).is_ok());
+    let error = try_one(&format!("{project}/out")).unwrap_err();
+    assert_eq!(error.code(), ReasonCode::BadWorkdir);
+    assert_eq!(
+        error.hint(),
+        "if that directory is meant, name it itself: --workdir /etc"
+    );
     for good in ["/", "/tmp", "/usr/bin", "/bin", "/var/log"] {
         assert!(try_one(good).is_ok(), "{good}");
     }
@@ -827,6 +832,158 @@ fn working_directories_are_checked_early() {
         assert!(error.to_string().contains(why), "{bad}: {error}");
         assert_eq!(error.code(), ReasonCode::BadWorkdir);
     }
+}
+
+#[test]
+fn a_working_directory_in_the_workspace_stays_in_it() {
+    // Where the links to the workspace can be made inside too.
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    fs::create_dir_all(&target).unwrap();
+    let world = World::at(tempfile::tempdir_in(target).unwrap());
+    let project = world.home("src/project");
+    put(Path::new(&world.home("src/project/sub/deep/file")), "x");
+    put(Path::new(&world.home("src/beside/file")), "x");
+    for (link, target) in [
+        ("near", "sub/deep".to_owned()),
+        ("round", "../project/sub".to_owned()),
+        ("full", format!("{project}/sub")),
+        ("top", project.clone()),
+        ("out", "/etc".to_owned()),
+        ("up", "../../../../../../../../../../etc".to_owned()),
+        ("root", "/".to_owned()),
+        ("twice", "sub/on".to_owned()),
+        ("sub/on", "../out".to_owned()),
+        ("beside", "../beside".to_owned()),
+        ("dangling", "nothing".to_owned()),
+        ("to-file", "sub/deep/file".to_owned()),
+        ("out-file", "/etc/passwd".to_owned()),
+    ] {
+        symlink(target, format!("{project}/{link}")).unwrap();
+    }
+    symlink(&project, world.home("short")).unwrap();
+    let try_one = |workspace: &str, workdir: &str| {
+        let mut spec = world.spec();
+        spec.workspace.as_mut().unwrap().path = workspace.to_owned();
+        spec.workdir = Some(workdir.to_owned());
+        world.try_plan(&spec).map(|planned| planned.workdir)
+    };
+    let dots = format!("{project}/sub/..");
+    for workspace in [&project, &world.home("short"), &dots] {
+        for good in ["near", "round", "full", "top", "sub", "near/../near"] {
+            let result = try_one(workspace, &format!("{workspace}/{good}"));
+            let has_dots = good.contains("..");
+            assert_eq!(result.is_ok(), !has_dots, "{good}: {result:?}");
+        }
+        for (bad, leads_to) in [
+            ("out", "/etc"),
+            ("up", "/etc"),
+            ("root", "/"),
+            ("twice", "/etc"),
+            ("root/usr", "/usr"),
+        ] {
+            let error = try_one(workspace, &format!("{workspace}/{bad}")).unwrap_err();
+            assert!(
+                matches!(&error, PlanError::WorkdirOutside { leads_to: to, .. } if to == leads_to),
+                "{bad}: {error}"
+            );
+        }
+        for (bad, why) in [
+            (
+                "beside",
+                "/src/beside`, which does not exist in the sandbox",
+            ),
+            ("dangling", "/nothing`, which does not exist in the sandbox"),
+            ("to-file", "/file`, which is not a directory"),
+            ("out-file", "`/etc/passwd`, which is not a directory"),
+            (
+                "missing",
+                "cannot be used: it does not exist in the sandbox",
+            ),
+        ] {
+            let error = try_one(workspace, &format!("{workspace}/{bad}")).unwrap_err();
+            assert!(error.to_string().contains(why), "{bad}: {error}");
+        }
+    }
+    // By its real name too, and a link outside of the workspace is the sandbox's own.
+    let error = try_one(&world.home("short"), &format!("{project}/out")).unwrap_err();
+    assert!(matches!(error, PlanError::WorkdirOutside { .. }), "{error}");
+    assert_eq!(try_one(&project, "/bin").unwrap(), "/bin");
+}
+
+#[test]
+fn a_workspace_behind_a_link_is_told_and_never_taken_to_what_is_no_project() {
+    let world = World::new();
+    let project = world.home("src/project");
+    fs::create_dir_all(world.home(".ssh")).unwrap();
+    put(Path::new(&world.home("src/other/file")), "x");
+    for (link, target) in [
+        ("other", world.home("src/other")),
+        ("keys", world.home(".ssh")),
+        ("home", world.home("")),
+        ("etc", "/etc".to_owned()),
+    ] {
+        symlink(target, format!("{project}/{link}")).unwrap();
+    }
+    let named = |link: &str| Workspace {
+        path: format!("{project}/{link}"),
+        write: false,
+    };
+    let try_one = |link: &str| {
+        let mut spec = world.spec();
+        spec.workspace = Some(named(link));
+        world.try_plan(&spec)
+    };
+    let planned = try_one("other").unwrap();
+    let mounted = planned
+        .root
+        .mounts
+        .iter()
+        .find(|mount| mount.source == world.home("src/other"));
+    assert_eq!(
+        mounted.unwrap().why,
+        format!("the workspace, which `{project}/other` leads to; changes stay in the sandbox")
+    );
+    let real = world.home("src/other");
+    assert_eq!(
+        workspace_warning(&named("other")).unwrap(),
+        format!(
+            "the workspace `{project}/other` is `{real}`: `{project}/other` is a symbolic link"
+        )
+    );
+    for (link, leads_to) in [
+        ("keys", world.home(".ssh")),
+        ("home", world.home("").trim_end_matches('/').to_owned()),
+        (
+            "etc",
+            fs::canonicalize("/etc")
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned(),
+        ),
+    ] {
+        let error = try_one(link).unwrap_err();
+        assert!(
+            matches!(error, PlanError::WorkspaceLink { .. }),
+            "{link}: {error}"
+        );
+        assert!(
+            error.hint().ends_with(&format!("--workspace {leads_to}")),
+            "{link}: {error}"
+        );
+    }
+    // By its own name it is what was asked for.
+    let mut spec = world.spec();
+    spec.workspace = Some(Workspace {
+        path: world.home(".ssh"),
+        write: false,
+    });
+    assert!(world.try_plan(&spec).is_ok());
+    let plain = Workspace {
+        path: project.clone(),
+        write: false,
+    };
+    assert_eq!(workspace_warning(&plain), None);
 }
 
 #[test]
