@@ -6,6 +6,7 @@
 mod command;
 mod naming;
 mod quantity;
+mod signal;
 mod source;
 
 use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest};
@@ -110,6 +111,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     let workdir = source::check_workdir(draft, workspace.as_ref(), &mut findings);
     let network = check_network(draft, &mut findings);
     let limits = quantity::check_limits(draft, &mut findings);
+    let stop_signal = signal::check_stop_signal(draft, &mut findings);
     let user = quantity::check_user(draft, &mut findings);
     let stdin = check_stdin(draft, &mut findings);
     let priority = quantity::check_priority(draft, &mut findings);
@@ -133,6 +135,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
         pass_env: command::passed_names(draft),
         network,
         limits,
+        stop_signal,
         user,
         stdin,
         tty: draft.tty,

@@ -57,6 +57,10 @@ pub struct Draft {
     /// Bounds.
     #[schemars(default)]
     pub limits: LimitsDraft,
+    /// What asks all its processes to end: the name or number of a signal, for example `INT`; SIGTERM
+    /// if absent. The kill comes after the grace.
+    #[schemars(default, schema_with = "quantity")]
+    pub stop_signal: Option<String>,
     /// `UID` or `UID:GID` in the sandbox.
     #[schemars(default, schema_with = "quantity")]
     pub user: Option<String>,
@@ -181,6 +185,7 @@ impl Draft {
             pass_env: [self.pass_env, upper.pass_env].concat(),
             network: upper.network.or(self.network),
             limits: self.limits.overlay(upper.limits),
+            stop_signal: upper.stop_signal.or(self.stop_signal),
             user: upper.user.or(self.user),
             stdin: upper.stdin.or(self.stdin),
             tty: self.tty || upper.tty,

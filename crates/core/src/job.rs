@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
+use crate::signal::StopSignal;
 use crate::time::Millis;
 use crate::{ByteSize, Digest};
 
@@ -51,6 +52,9 @@ pub struct JobSpec {
     pub network: Network,
     /// Bounds.
     pub limits: Limits,
+    /// What asks all its processes to end; SIGTERM if absent.
+    #[serde(default, skip_serializing_if = "StopSignal::is_default")]
+    pub stop_signal: StopSignal,
     /// The user in the sandbox; the image's or the caller's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
@@ -87,6 +91,7 @@ impl JobSpec {
             pass_env: Vec::new(),
             network: Network::None,
             limits: Limits::default(),
+            stop_signal: StopSignal::default(),
             user: None,
             stdin: Stdin::Empty,
             tty: false,

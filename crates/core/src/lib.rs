@@ -31,7 +31,7 @@ pub use job::JobSpec;
 pub use limits::{ByteSize, CpuCount, Limits};
 pub use reason::{Reason, ReasonCode};
 pub use root::RootPlan;
-pub use signal::signal_name;
+pub use signal::{StopSignal, signal_name};
 pub use state::State;
 pub use time::{Millis, Timestamp};
 pub use usage::{LogTotals, Usage};

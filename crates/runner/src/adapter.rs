@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::attempt::Attempt;
 use crate::attempt::outcome::last_event;
-use crate::attempt::stop::StopSwitch;
+use crate::attempt::stop::{SET_UP_MAX, StopSwitch};
 use crate::hub_port::Answer;
 use crate::images::{LayerBuild, chain};
 use crate::local_runner::{CancelMode, Ended, Job, Recorded, RunnerConfig, StopKind};
@@ -28,8 +28,6 @@ use crate::reporter::{Receipt, Reporter};
 
 /// Layers that are built at once.
 const BUILDS_MAX: usize = 2;
-/// How long a sandbox with a time limit may take until its program runs.
-const SET_UP_MAX: Duration = Duration::from_secs(60);
 
 /// The time now: the runner's one look at the clock.
 pub(crate) fn now() -> Timestamp {
@@ -144,7 +142,7 @@ impl Adapter {
         };
         let state = JobState {
             spec: Arc::clone(&job.spec),
-            stop: StopSwitch::new(),
+            stop: StopSwitch::new(job.spec.stop_signal),
             dispatched: false,
             silent: false,
             timers: Vec::new(),
@@ -302,12 +300,12 @@ impl Deps for Adapter {
             move |why: String| end(JobEnd::SystemError(Reason::new(ReasonCode::Internal, why)));
         let Some(state) = self.jobs.get_mut(&job) else {
             self.answer(failed("the runner does not know the job".to_owned()));
-            return Doom(StopSwitch::new());
+            return Doom(StopSwitch::new(spec.stop_signal));
         };
         let stop = state.stop.clone();
         let (Some(mut taken), Some(begun)) = (state.job.take(), state.begun.take()) else {
             self.answer(failed("the job was started twice".to_owned()));
-            return Doom(StopSwitch::new());
+            return Doom(StopSwitch::new(spec.stop_signal));
         };
         let name = job.execution.sandbox_name(job.attempt);
         let attempt = Attempt {
@@ -336,8 +334,9 @@ impl Deps for Adapter {
         let sender = self.sender.clone();
         Timer(self.tasks.spawn(async move {
             // The time of a program begins when it does: what sets it up does not eat from it.
-            if timeout(SET_UP_MAX, stop.has_started()).await.is_ok() {
-                sleep(after).await;
+            match timeout(SET_UP_MAX, stop.has_started()).await {
+                Ok(()) => sleep(after).await,
+                Err(_) => stop.set_up_is_over(),
             }
             // Without the owner of the dispatcher nobody needs it.
             sender.send(message).await.ok();

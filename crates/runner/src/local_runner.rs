@@ -98,7 +98,7 @@ impl fmt::Debug for Job {
 /// How a job is ended before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelMode {
-    /// SIGTERM to all its processes, and the kill after the grace of its spec.
+    /// The stop signal of its spec to all its processes, and the kill after the grace of its spec.
     Graceful,
     /// The kill at once.
     Now,

@@ -296,9 +296,26 @@ async fn a3_a_graceful_cancel_lets_it_clean_up() {
     let ended = ended(&mut handle).await;
     assert_eq!(
         message(&ended.event),
-        "cancelled: signal sent, ended by itself (exit code 7)"
+        "cancelled: SIGTERM sent, ended by itself (exit code 7)"
     );
     assert_eq!(text(scene.log(job)), format!("up\ncleanup {SIGTERM}\n"));
+}
+
+#[tokio::test]
+async fn a3_a_job_is_asked_with_the_signal_that_it_names() {
+    let mut scene = Scene::new(programs());
+    let mut server = spec("server");
+    server.stop_signal = "INT".parse().unwrap();
+    let (job, mut handle) = scene.enqueue(server, None).await;
+    scene.started(job).await;
+    let cancel = scene.runner.cancel(job.execution, CancelMode::Graceful);
+    cancel.await.unwrap();
+    let ended = ended(&mut handle).await;
+    assert_eq!(
+        message(&ended.event),
+        "cancelled: SIGINT sent, ended by itself (exit code 7)"
+    );
+    assert_eq!(text(scene.log(job)), "up\ncleanup 2\n");
 }
 
 #[tokio::test]
@@ -313,7 +330,7 @@ async fn a3_what_does_not_end_in_its_grace_is_killed() {
     let ended = ended(&mut handle).await;
     assert_eq!(
         message(&ended.event),
-        "cancelled: signal sent, killed after grace of 50 ms (SIGKILL)"
+        "cancelled: SIGTERM sent, killed after grace of 50 ms (SIGKILL)"
     );
     assert_eq!(text(scene.log(job)), "up\nno\n");
 }

@@ -104,6 +104,7 @@ fn a_full_job_comes_through_as_written() {
             "memory": "512MiB", "cpus": 1.5, "pids": 512, "disk": "1GiB", "shm": "384MiB", "timeout": 30,
             "grace": "0s", "log": "1MB", "open_files": "1024"
         },
+        "stop_signal": "int",
         "user": 1000,
         "stdin": "inherit",
         "wait_children": true,
@@ -153,6 +154,7 @@ fn a_full_job_comes_through_as_written() {
     assert_eq!(spec.limits.shm, Some(ByteSize::mib(384)));
     assert_eq!(spec.limits.timeout, Some(Millis(30_000)));
     assert_eq!(spec.limits.grace, Millis(0));
+    assert_eq!(spec.stop_signal.to_string(), "SIGINT");
     assert_eq!(
         spec.user,
         Some(User {
@@ -161,6 +163,22 @@ fn a_full_job_comes_through_as_written() {
         })
     );
     assert_eq!((spec.priority, spec.estimate), (-3, Some(Millis(90_000))));
+}
+
+#[test]
+fn the_stop_signal_has_many_ways_to_be_written_and_one_name() {
+    let spec = accepts(&json!({ "program": "a", "stop_signal": 10 }));
+    let canonical: Value = serde_json::from_slice(&spec.to_canonical()).unwrap();
+    assert_eq!(canonical["stop_signal"], "SIGUSR1");
+    assert_eq!(serde_json::from_value::<JobSpec>(canonical).unwrap(), spec);
+    // The one that every job has otherwise leaves the form, and so the digest, as it is without.
+    let spelt = accepts(&json!({ "program": "a", "stop_signal": "term" }));
+    assert_eq!(spelt.digest(), accepts(&json!({ "program": "a" })).digest());
+    for (written, near) in [("quti", "`QUIT`"), ("SIGHPU", "`SIGHUP`")] {
+        let job = json!({ "program": "a", "stop_signal": written });
+        let hint = check_json(&job).1[0].hint.clone().unwrap();
+        assert_eq!(hint, format!("did you mean {near}?"));
+    }
 }
 
 #[test]
@@ -349,6 +367,11 @@ fn every_field_refuses_what_it_cannot_be() {
             json!({ "grace": "2d" }),
             "/limits/grace out_of_range",
         ),
+        ("stop_signal", json!("INTT"), "/stop_signal unknown_value"),
+        ("stop_signal", json!("é"), "/stop_signal unknown_value"),
+        ("stop_signal", json!("SIGKILL"), "/stop_signal out_of_range"),
+        ("stop_signal", json!(64), "/stop_signal out_of_range"),
+        ("stop_signal", json!(["INT"]), "/stop_signal wrong_type"),
         ("limits", json!({ "shm": "lots" }), "/limits/shm quantity"),
         (
             "limits",

@@ -8,7 +8,7 @@ use super::{Draft, LimitsDraft, Located};
 use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest, pointer};
 
 /// The fields of a job file.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "version",
     "name",
     "labels",
@@ -24,6 +24,7 @@ const FIELDS: [&str; 21] = [
     "pass_env",
     "network",
     "limits",
+    "stop_signal",
     "user",
     "stdin",
     "tty",
@@ -46,7 +47,7 @@ const LIMIT_FIELDS: [&str; 9] = [
 ];
 
 /// Words that other tools use, and what is written here.
-const OTHER_WORDS: [(&str, &str); 15] = [
+const OTHER_WORDS: [(&str, &str); 17] = [
     ("command", "write `program` and `args`"),
     ("cmd", "write `program` and `args`"),
     ("arguments", "write `args`"),
@@ -64,6 +65,8 @@ const OTHER_WORDS: [(&str, &str); 15] = [
     ("log_limit", "write `limits.log`"),
     ("time_limit", "write `limits.timeout`"),
     ("container", "write `image`"),
+    ("signal", "write `stop_signal`"),
+    ("kill_signal", "write `stop_signal`"),
     ("shm_size", "write `limits.shm`"),
 ];
 
@@ -118,6 +121,7 @@ impl Reader<'_> {
             "pass_env" => draft.pass_env = self.texts(&place, value),
             "network" => draft.network = self.text(&place, value),
             "limits" => draft.limits = self.limits(&place, value),
+            "stop_signal" => draft.stop_signal = self.quantity(&place, value),
             "user" => draft.user = self.quantity(&place, value),
             "stdin" => draft.stdin = self.text(&place, value),
             "tty" => draft.tty = self.boolean(&place, value),

@@ -5,9 +5,9 @@ use tidemill_core::{
     ByteSize, Event, Grant, Limits, LogTotals, Millis, Reason, ReasonCode, signal_name,
 };
 use tidemill_dispatch::{Completion, Ending, JobEnd, TimerKind};
-use tidemill_sandbox::{Ended, Oom};
+use tidemill_sandbox::{Ended, Oom, RefusedCall};
 
-use super::stop::StopNote;
+use super::stop::{SET_UP_MAX, StopNote};
 
 /// What came of a program that ran, and what there is to warn of.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +30,7 @@ pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals, note: StopNo
     .collect();
     let reason = if well {
         None
-    } else if reached.is_empty() || note.signalled || note.killed {
+    } else if reached.is_empty() || note.signalled.is_some() || note.killed {
         Some(plain(ended))
     } else {
         Some(reached.remove(0))
@@ -39,6 +39,7 @@ pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals, note: StopNo
     if ended.killed_processes > 0 {
         warnings.push(left_overs(ended.killed_processes));
     }
+    warnings.extend(refused(&ended.refused_calls));
     let outcome = Outcome {
         exit_code: ended.exit_code,
         signal: ended.signal,
@@ -170,6 +171,24 @@ fn left_overs(count: u64) -> Reason {
     )
 }
 
+/// A warning about system calls that policy refused; nothing if there were none.
+fn refused(calls: &[RefusedCall]) -> Option<Reason> {
+    let texts: Vec<String> = calls
+        .iter()
+        .map(|call| match call.times {
+            1 => call.call.clone(),
+            times => format!("{} ({times} times)", call.call),
+        })
+        .collect();
+    (!texts.is_empty()).then(|| {
+        Reason::new(
+            ReasonCode::Refused,
+            format!("refused by the sandbox's policy: {}", texts.join(", ")),
+        )
+        .with_hint("docs/reference/system-calls.md says why")
+    })
+}
+
 /// A warning about walls that this host cannot build; nothing if it has them all.
 pub(crate) fn missing_walls(walls: &[Grant]) -> Option<Reason> {
     let texts: Vec<String> = walls
@@ -194,7 +213,7 @@ pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Eve
     match ending {
         Ending::Completed(completion) => completed(completion),
         Ending::TimedOut { timer, end } => Event::TimedOut {
-            reason: timed_out(timer, limits, end.as_ref()),
+            reason: timed_out(timer, note, limits, end.as_ref()),
             outcome: end.and_then(outcome_of),
         },
         Ending::ExecutionError(reason) | Ending::SystemError(reason) => Event::Failed {
@@ -263,8 +282,17 @@ fn with_code(how: &str, outcome: &Outcome) -> String {
     }
 }
 
-fn timed_out(timer: TimerKind, limits: &Limits, end: Option<&JobEnd>) -> Reason {
+fn timed_out(timer: TimerKind, note: StopNote, limits: &Limits, end: Option<&JobEnd>) -> Reason {
     match timer {
+        // Its own time had not begun.
+        TimerKind::Run if note.set_up_late => Reason::new(
+            ReasonCode::PrepareTime,
+            format!(
+                "its sandbox was not set up after {}, and it was given up before its program ran",
+                time(SET_UP_MAX.into())
+            ),
+        )
+        .with_hint("look for a file system or device that does not answer"),
         TimerKind::Run => {
             let limit = limits.timeout.unwrap_or_default();
             let message = format!(

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tidemill_core::Millis;
-use tidemill_core::signal::SIGTERM;
+use tidemill_core::{Millis, StopSignal};
 use tokio::sync::Notify;
 
 use crate::sandboxes::Killing;
+
+/// How long a sandbox with a time limit may take until its program runs.
+pub(crate) const SET_UP_MAX: Duration = Duration::from_secs(60);
 
 /// How an attempt is to be ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +24,14 @@ pub(crate) enum StopPlan {
 /// What was done to end an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StopNote {
-    /// The polite signal was sent while the job ran.
-    pub(crate) signalled: bool,
+    /// The polite signal that was sent while the job ran.
+    pub(crate) signalled: Option<StopSignal>,
     /// The job was killed while it ran.
     pub(crate) killed: bool,
     /// It was killed because its grace was over.
     pub(crate) after_grace: bool,
+    /// Its program did not run when the time for setting the sandbox up was over.
+    pub(crate) set_up_late: bool,
 }
 
 /// Ends one attempt, at whatever point of its life it is. Clones are the same switch.
@@ -43,6 +48,8 @@ struct State {
     asked: Option<StopPlan>,
     note: StopNote,
     kill_taken: bool,
+    /// The polite signal.
+    signal: StopSignal,
 }
 
 enum Life {
@@ -55,14 +62,15 @@ enum Life {
 }
 
 impl StopSwitch {
-    /// The switch of an attempt that nobody asked to end.
-    pub(crate) fn new() -> Self {
+    /// The switch of an attempt that nobody asked to end. `signal` is how it is asked.
+    pub(crate) fn new(signal: StopSignal) -> Self {
         Self {
             state: Arc::new(Mutex::new(State {
                 life: Life::Coming,
                 asked: None,
                 note: StopNote::default(),
                 kill_taken: false,
+                signal,
             })),
             running: Arc::default(),
         }
@@ -105,6 +113,12 @@ impl StopSwitch {
             state.note.after_grace = true;
             state.act(StopPlan::Now);
         }
+    }
+
+    /// The time for setting the sandbox up is over.
+    pub(crate) fn set_up_is_over(&self) {
+        let mut state = self.state();
+        state.note.set_up_late = matches!(state.life, Life::Coming);
     }
 
     /// False if somebody asked to end the attempt.
@@ -155,8 +169,8 @@ impl State {
         };
         match plan {
             StopPlan::Graceful => {
-                killing.signal(SIGTERM);
-                self.note.signalled = true;
+                killing.signal(self.signal.number());
+                self.note.signalled = Some(self.signal);
                 true
             }
             StopPlan::Now => {
@@ -181,18 +195,14 @@ impl fmt::Debug for StopSwitch {
 impl StopNote {
     /// What was done, for people; nothing if nothing was done.
     pub(crate) fn describe(self, grace: Millis) -> Option<String> {
-        match self {
-            Self {
-                after_grace: true, ..
-            } => Some(format!(
-                "signal sent, killed after grace of {}",
+        match (self.signalled, self.killed) {
+            (Some(signal), true) if self.after_grace => Some(format!(
+                "{signal} sent, killed after grace of {}",
                 super::outcome::time(grace)
             )),
-            Self { killed: true, .. } => Some("killed at once".to_owned()),
-            Self {
-                signalled: true, ..
-            } => Some("signal sent, ended by itself".to_owned()),
-            Self { .. } => None,
+            (_, true) => Some("killed at once".to_owned()),
+            (Some(signal), false) => Some(format!("{signal} sent, ended by itself")),
+            (None, false) => None,
         }
     }
 }

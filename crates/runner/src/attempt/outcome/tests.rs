@@ -161,6 +161,20 @@ fn a2_a_killed_left_over_is_a_warning_and_keeps_the_exit_code() {
 }
 
 #[test]
+fn f10_refused_calls_are_named_in_one_warning() {
+    let call = |name: &str, times| RefusedCall {
+        call: name.to_owned(),
+        times,
+    };
+    let ended = Ended {
+        refused_calls: vec![call("mount", 1), call("unshare", 12)],
+        ..exited(0)
+    };
+    let expected = "refused: refused by the sandbox's policy: mount, unshare (12 times)";
+    assert_eq!(check(ended), only_warned(expected));
+}
+
+#[test]
 fn a_limit_is_named_beside_a_cancel_or_a_time_limit() {
     let ended = Ended {
         signal: Some(9),
@@ -239,22 +253,14 @@ fn told(kind: &str, reason: &str, code: Option<i32>) -> (String, String, Option<
 }
 
 const NOTHING: StopNote = StopNote {
-    signalled: false,
+    signalled: None,
     killed: false,
     after_grace: false,
-};
-const SIGNALLED: StopNote = StopNote {
-    signalled: true,
-    ..NOTHING
+    set_up_late: false,
 };
 const KILLED: StopNote = StopNote {
     killed: true,
     ..NOTHING
-};
-const AFTER_GRACE: StopNote = StopNote {
-    after_grace: true,
-    killed: true,
-    signalled: true,
 };
 
 #[test]
@@ -268,14 +274,26 @@ fn an_end_of_its_own_is_completed_or_failed() {
 #[test]
 fn a3_a_cancelled_job_says_how_it_ended() {
     let cancelled = |code| Ending::Cancelled(Some(JobEnd::Ran(ran(code))));
+    let signalled = |name: &str| StopNote {
+        signalled: Some(name.parse().expect("the name of a signal")),
+        ..NOTHING
+    };
     let cases = [
         (
-            SIGNALLED,
-            "cancelled: cancelled: signal sent, ended by itself (exit code 7)",
+            signalled("TERM"),
+            "cancelled: cancelled: SIGTERM sent, ended by itself (exit code 7)",
         ),
         (
-            AFTER_GRACE,
-            "cancelled: cancelled: signal sent, killed after grace of 1 s (exit code 7)",
+            signalled("INT"),
+            "cancelled: cancelled: SIGINT sent, ended by itself (exit code 7)",
+        ),
+        (
+            StopNote {
+                killed: true,
+                after_grace: true,
+                ..signalled("HUP")
+            },
+            "cancelled: cancelled: SIGHUP sent, killed after grace of 1 s (exit code 7)",
         ),
         (KILLED, "cancelled: cancelled: killed at once (exit code 7)"),
     ];
@@ -292,6 +310,29 @@ fn a3_a_cancelled_job_says_how_it_ended() {
 fn a_job_that_had_ended_when_the_request_came_is_recorded_as_what_it_did() {
     let ending = Ending::Cancelled(Some(JobEnd::Ran(ran(0))));
     assert_eq!(last(ending, NOTHING), told("completed", "", Some(0)));
+}
+
+#[test]
+fn a7_a_set_up_that_hangs_is_not_the_programs_time() {
+    let ending = || Ending::TimedOut {
+        timer: TimerKind::Run,
+        end: None,
+    };
+    let late = StopNote {
+        set_up_late: true,
+        ..NOTHING
+    };
+    let (kind, reason, _) = last(ending(), late);
+    assert_eq!(kind, "timed_out");
+    assert!(
+        reason.starts_with("prepare_time: its sandbox was not set up after 60 s"),
+        "{reason}"
+    );
+    let (_, reason, _) = last(ending(), NOTHING);
+    assert!(
+        reason.starts_with("time: the time limit of 5 s"),
+        "{reason}"
+    );
 }
 
 #[test]
