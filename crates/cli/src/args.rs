@@ -3,6 +3,7 @@
 mod examples;
 mod job;
 mod mistake;
+mod other_tools;
 
 use std::path::PathBuf;
 
@@ -89,7 +90,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
 
-    /// Ask one execution to end: a signal, then its grace, then a kill
+    /// Ask one execution to end: its stop signal, then its grace, then a kill
     #[command(after_help = examples::CANCEL)]
     Cancel(IdArgs),
 
@@ -134,6 +135,10 @@ pub(crate) struct PsArgs {
     /// Only those with this label; may be given several times, and all must match
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub(crate) labels: Vec<String>,
+
+    /// Only those that are older than this one; what `ps` says at the end of a list that it cut
+    #[arg(long, value_name = "ID")]
+    pub(crate) after: Option<String>,
 
     /// How many at most
     #[arg(long, value_name = "N", default_value_t = 20)]

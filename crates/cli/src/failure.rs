@@ -18,6 +18,8 @@ pub(crate) struct Failure {
     pub(crate) causes: Vec<String>,
     /// Sentences that the user can act on.
     pub(crate) hints: Vec<String>,
+    /// What could have been meant, a line for each, under a line of heads.
+    pub(crate) choices: Box<[String]>,
     /// The mistakes in what was written, if that is why.
     pub(crate) diagnostics: Vec<Placed>,
 }
@@ -29,6 +31,7 @@ impl Failure {
             message: message.into(),
             causes: Vec::new(),
             hints: Vec::new(),
+            choices: Box::default(),
             diagnostics: Vec::new(),
         }
     }
@@ -84,6 +87,8 @@ struct FailureBody<'a> {
     message: &'a str,
     causes: &'a [String],
     hints: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    choices: &'a [String],
     diagnostics: &'a [Placed],
 }
 
@@ -97,6 +102,7 @@ impl<'a> FailureReport<'a> {
                 message: &failure.message,
                 causes: &failure.causes,
                 hints: &failure.hints,
+                choices: &failure.choices,
                 diagnostics: &failure.diagnostics,
             },
         }

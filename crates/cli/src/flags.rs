@@ -39,6 +39,7 @@ pub(crate) fn draft_of(args: &JobArgs, cwd: &str) -> (Draft, FlagPlaces) {
         pass_env: reader.passed(&args.pass_env),
         network: reader.text("/network", "--net", &args.net),
         limits: reader.limits(args),
+        stop_signal: reader.text("/stop_signal", "--stop-signal", &args.stop_signal),
         user: reader.text("/user", "--user", &args.user),
         stdin: reader
             .switch("/stdin", "--stdin", args.stdin)
@@ -218,6 +219,8 @@ mod tests {
             "1",
             "--shm",
             "1",
+            "--stop-signal",
+            "INT",
             "--timeout",
             "1",
             "--grace",
@@ -245,6 +248,7 @@ mod tests {
             ("/network", "--net"),
             ("/limits/memory", "--memory"),
             ("/limits/shm", "--shm"),
+            ("/stop_signal", "--stop-signal"),
             ("/limits/log", "--log-limit"),
             ("/user", "--user"),
             ("/stdin", "--stdin"),

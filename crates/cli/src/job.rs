@@ -3,8 +3,9 @@
 use std::env;
 
 use tidemill_core::check::{Surroundings, check};
+use tidemill_core::job::Workspace;
 use tidemill_core::{Diagnostic, JobSpec};
-use tidemill_image::{HostView, implicit_workspace, workspace_warning};
+use tidemill_image::{HostView, ImplicitWorkspaceError, implicit_workspace, workspace_warning};
 
 use crate::args::JobArgs;
 use crate::diagnostics::{FlagPlaces, Placed, Written, usual_flag};
@@ -46,7 +47,7 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
     let named = names_workspace(&file_draft) || names_workspace(&flag_draft);
     let draft = file_draft.overlay(flag_draft);
 
-    let implied = implicit_workspace(&host);
+    let implied = implied_workspace(&host);
     let surroundings = Surroundings {
         caller_variable: &host_files::caller_variable,
         pattern_error: &host_files::pattern_error,
@@ -87,6 +88,17 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
             host,
         }),
         _ => Err(refused(placed, args)),
+    }
+}
+
+/// The directory that the user stands in, if it can be a workspace. A home is none, neither the one
+/// that HOME says nor the one that the user database has: `sudo` and CI services let them differ.
+fn implied_workspace(host: &HostView) -> Result<Workspace, ImplicitWorkspaceError> {
+    let workspace = implicit_workspace(host)?;
+    let without_home = env::vars_os().filter(|(name, _)| name != "HOME");
+    match HostView::current(without_home) {
+        Ok(registered) if registered.home != host.home => implicit_workspace(&registered),
+        Ok(_) | Err(_) => Ok(workspace),
     }
 }
 

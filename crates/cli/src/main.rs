@@ -29,6 +29,7 @@ mod unpacker;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tidemill_hub::Hub;
 use tidemill_sandbox::LAUNCHER_ARG;
 use tracing_subscriber::EnvFilter;
 
@@ -50,10 +51,11 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            let hint = args::hint(&mut error, std::env::args().skip(1));
             // Whoever closed the pipe does not read the help, and there is nobody else to tell.
             error.print().ok();
-            if let Some(hint) = args::hint(&error, std::env::args().skip(1)) {
+            if let Some(hint) = hint {
                 Ui::new().note(&format!("hint: {hint}"));
             }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -98,38 +100,64 @@ fn perform(cli: Cli, ui: &Ui) -> Result<u8, Failure> {
         Command::Completions(args) => command::completions::completions(&args, &mut output),
         Command::Man(args) => command::manual::man(&args, &mut output),
         Command::Version => command::version::version(global.format, &mut output),
-        Command::Ps(args) => on_record(Query::Ps(args), &global, &mut output),
-        Command::Show(args) => on_record(Query::Show(args), &global, &mut output),
-        Command::Events(args) => on_record(Query::Events(args), &global, &mut output),
-        Command::Logs(args) => on_record(Query::Logs(args), &global, &mut output),
-        Command::Cancel(args) => on_record(Query::Cancel(args), &global, &mut output),
-        Command::Wait(args) => on_record(Query::Wait(args), &global, &mut output),
+        Command::Ps(args) => on_record(&Query::Ps(args), &global, &mut output, ui),
+        Command::Events(args) => on_record(&Query::Events(args), &global, &mut output, ui),
+        Command::Logs(args) => on_record(&Query::Logs(args), &global, &mut output, ui),
+        Command::Show(args) => on_record(&Query::One(One::Show, args), &global, &mut output, ui),
+        Command::Cancel(args) => {
+            on_record(&Query::One(One::Cancel, args), &global, &mut output, ui)
+        }
+        Command::Wait(args) => on_record(&Query::One(One::Wait, args), &global, &mut output, ui),
     }
 }
 
 /// The commands that read or change the record of executions.
 enum Query {
     Ps(PsArgs),
-    Show(IdArgs),
     Events(EventsArgs),
     Logs(LogsArgs),
-    Cancel(IdArgs),
-    Wait(IdArgs),
+    One(One, IdArgs),
 }
 
-fn on_record(query: Query, global: &GlobalArgs, output: &mut Output) -> Result<u8, Failure> {
-    let format = global.format;
+/// The commands that need nothing but one execution.
+enum One {
+    Show,
+    Cancel,
+    Wait,
+}
+
+fn on_record(
+    query: &Query,
+    global: &GlobalArgs,
+    output: &mut Output,
+    ui: &Ui,
+) -> Result<u8, Failure> {
     session::runtime()?.block_on(async {
         let hub = session::open(global).await?;
-        let result = match &query {
-            Query::Ps(args) => command::ps::ps(&hub, args, format, output).await,
-            Query::Show(args) => command::show::show(&hub, args, format, output).await,
-            Query::Events(args) => command::events::events(&hub, args, format, output).await,
-            Query::Logs(args) => command::logs::logs(&hub, args, format, output).await,
-            Query::Cancel(args) => command::cancel::cancel(&hub, args, format, output).await,
-            Query::Wait(args) => command::wait::wait(&hub, args, format, output).await,
-        };
+        let result = answer(&hub, query, global.format, output, ui).await;
         hub.close().await;
         result
     })
+}
+
+async fn answer(
+    hub: &Hub,
+    query: &Query,
+    format: Format,
+    output: &mut Output,
+    ui: &Ui,
+) -> Result<u8, Failure> {
+    match query {
+        Query::Ps(args) => command::ps::ps(hub, args, format, output, ui).await,
+        Query::Events(args) => command::events::events(hub, args, format, output).await,
+        Query::Logs(args) => command::logs::logs(hub, args, format, output).await,
+        Query::One(what, args) => {
+            let id = session::find(hub, &args.id).await?;
+            match what {
+                One::Show => command::show::show(hub, id, format, output).await,
+                One::Cancel => command::cancel::cancel(hub, id, format, output).await,
+                One::Wait => command::wait::wait(hub, id, format, output).await,
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::args::Format;
 use crate::failure::{Failure, FailureKind};
 
 /// Where a command writes its answer.
@@ -44,6 +45,19 @@ impl<W: Write> Output<W> {
         })?;
         line.push(b'\n');
         self.write(&line)
+    }
+
+    /// The answer of a command, in the form that was asked for.
+    pub(crate) fn answer<T: Serialize>(
+        &mut self,
+        format: Format,
+        value: &T,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match format {
+            Format::Json => self.json_document(value),
+            Format::Text => self.line(&text()),
+        }
     }
 
     /// A JSON document that people read too.

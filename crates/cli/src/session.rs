@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidemill_core::ExecutionId;
-use tidemill_hub::{Hub, HubConfig, HubError, Remnants};
+use tidemill_hub::{Hub, HubConfig, HubError, Remnants, adapter};
 use tidemill_ledger::ListFilter;
 use tidemill_store::{OpenError, Resolve, StoreError, WriteError};
 use tokio::runtime::{Builder, Runtime};
@@ -13,7 +13,10 @@ use crate::args::GlobalArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::retention::retention;
 use crate::state_dir::state_dir;
+use crate::text::table::table;
 
+/// The width that the executions that could be meant are cut to, where they are listed.
+const CHOICES_WIDTH: usize = 100;
 /// The word that means the newest execution.
 const LAST: &str = "last";
 
@@ -81,12 +84,18 @@ pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> 
         )
         .hint("`tidemill ps` lists them; the newest one is `last`")),
         Resolve::Ambiguous(ids) => {
-            let message = format!("several executions are called `{shown}`");
-            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            Err(Failure::new(FailureKind::Usage, message).hint(format!(
-                "write more of it; among them are {}",
-                ids.join(", ")
-            )))
+            let mut failure = Failure::new(
+                FailureKind::Usage,
+                format!("several executions are called `{shown}`"),
+            )
+            .hint("write more of it, or all that stands below ID; the newest of them are:");
+            let mut meant = Vec::new();
+            for id in ids {
+                meant.push(hub.snapshot(id).await.map_err(failed)?);
+            }
+            let table = table(&meant, adapter::now(), Some(CHOICES_WIDTH));
+            failure.choices = table.lines().map(str::to_owned).collect();
+            Err(failure)
         }
     }
 }

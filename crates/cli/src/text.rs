@@ -1,5 +1,6 @@
 //! Records and events as text for people. Whatever came from a job is made harmless here.
 
+pub(crate) mod bounds;
 pub(crate) mod event;
 pub(crate) mod grant;
 pub(crate) mod record;

@@ -150,6 +150,12 @@ impl Ui {
                 .iter()
                 .map(|hint| format!("  hint: {}", plain(hint))),
         );
+        lines.extend(
+            failure
+                .choices
+                .iter()
+                .map(|choice| format!("    {}", plain(choice))),
+        );
         say(&lines.join("\n"));
     }
 

@@ -47,6 +47,7 @@ Examples:
   tidemill ps
   tidemill ps --state running --state queued
   tidemill ps --label branch=main --limit 5
+  tidemill ps --after 4f0c2a9d81e3       those before this one
   tidemill ps --format json
 
 States: queued, paused, starting, running, cancelling, succeeded, failed, timed_out, cancelled,

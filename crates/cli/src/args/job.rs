@@ -109,7 +109,14 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) timeout: Option<String>,
 
-    /// Time between the polite signal and the kill [default: 10s]
+    /// The signal that asks it to end, such as INT [default: TERM]
+    ///
+    /// All its processes get it when it is cancelled. A name with or without SIG, or a number; the kill
+    /// follows after --grace. A time limit kills at once.
+    #[arg(long, value_name = "SIGNAL", help_heading = "Limits")]
+    pub(crate) stop_signal: Option<String>,
+
+    /// Time between that signal and the kill [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) grace: Option<String>,
 

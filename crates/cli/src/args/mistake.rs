@@ -5,16 +5,47 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use tidemill_core::diagnostic::nearest;
 
+use super::other_tools;
 use crate::text::command_line;
 
 /// Characters of a command that are repeated.
 const COMMAND_CHARS_MAX: usize = 200;
 
-/// What to write instead, beyond what the parser proposes: `tidemill make test` forgot `run --`.
-pub(crate) fn hint(error: &clap::Error, arguments: impl Iterator<Item = String>) -> Option<String> {
+/// What to write instead, beyond what the parser proposes: `tidemill make test` forgot `run --`, and
+/// `-v` is what another tool calls it. What the parser proposes and is far from what was written is
+/// taken out of the error.
+pub(crate) fn hint(
+    error: &mut clap::Error,
+    arguments: impl Iterator<Item = String>,
+) -> Option<String> {
+    let arguments: Vec<String> = arguments.collect();
+    if error.kind() == ErrorKind::UnknownArgument {
+        return unknown_flag(error, &arguments);
+    }
     let path = env::var_os("PATH").unwrap_or_default();
-    run_forgotten(error, arguments, |name| is_program(name, &path))
+    run_forgotten(error, arguments.into_iter(), |name| is_program(name, &path))
+}
+
+fn unknown_flag(error: &mut clap::Error, arguments: &[String]) -> Option<String> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let flag = flag.clone();
+    // To pass a flag as a value is hardly ever what was meant, and an argument that is too much is none.
+    if flag.starts_with('-') {
+        error.remove(ContextKind::Suggested);
+    }
+    let hint = other_tools::hint(&flag, arguments);
+    let is_near = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(proposed)) => nearest(&flag, [proposed.as_str()]).is_some(),
+        _ => false,
+    };
+    if hint.is_some() || !is_near {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    hint
 }
 
 fn run_forgotten(
@@ -52,6 +83,58 @@ mod tests {
 
     use super::*;
     use crate::args::Cli;
+
+    /// What is said of a mistyped flag: the hint, and what the parser says.
+    fn said(line: &[&str]) -> (Option<String>, String) {
+        let mut error =
+            Cli::try_parse_from(["tidemill"].iter().chain(line)).expect_err("a mistake");
+        let words = line.iter().map(|&word| word.to_owned());
+        let hint = hint(&mut error, words);
+        (hint, error.to_string())
+    }
+
+    #[test]
+    fn flags_of_other_tools_have_their_own_hint_and_no_other() {
+        for (line, expected) in [
+            (&["run", "--rm", "true"][..], "leave --rm out"),
+            (&["run", "-it", "sh"], "write --stdin --tty for -it"),
+            (&["run", "-ti", "sh"], "write --stdin --tty for -ti"),
+            (&["run", "-i", "sh"], "write --stdin"),
+            (&["run", "-t", "sh"], "write --tty"),
+            (&["run", "-v", "a:/b", "sh"], "--layer dir:SRC=DEST"),
+            (&["run", "--volume=a:/b", "sh"], "--layer dir:SRC=DEST"),
+            (&["run", "-e", "A=b", "sh"], "--env NAME=VALUE"),
+            (&["run", "-w", "/x", "sh"], "--workdir PATH"),
+            (&["run", "-w/x", "sh"], "--workdir PATH"),
+            (
+                &["run", "--network", "host", "sh"],
+                "--net none or --net host",
+            ),
+            (&["run", "--shm-size=1g", "sh"], "--shm SIZE"),
+            (&["explain", "-u", "1", "sh"], "--user UID[:GID]"),
+        ] {
+            let (hint, text) = said(line);
+            let hint = hint.unwrap_or_else(|| panic!("{line:?}: {text}"));
+            assert!(hint.contains(expected), "{line:?}: {hint}");
+            assert!(!text.contains("tip:"), "{line:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_proposal_is_near_or_not_made() {
+        let (hint, text) = said(&["run", "--memroy", "1GiB", "true"]);
+        assert_eq!(hint, None);
+        assert!(text.contains("'--memory'"), "{text}");
+        for line in [
+            &["run", "--frob", "true"][..],
+            &["run", "-x"],
+            &["ps", "--rm"],
+        ] {
+            let (hint, text) = said(line);
+            assert_eq!(hint, None, "{line:?}");
+            assert!(!text.contains("tip:"), "{line:?}: {text}");
+        }
+    }
 
     fn hint_for(line: &[&str]) -> Option<String> {
         let error = Cli::try_parse_from(["tidemill"].iter().chain(line)).expect_err("a mistake");

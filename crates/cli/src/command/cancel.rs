@@ -7,10 +7,10 @@ use tidemill_core::ExecutionId;
 use tidemill_hub::Hub;
 use tidemill_ledger::CancelAnswer;
 
-use crate::args::{Format, IdArgs};
+use crate::args::Format;
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
-use crate::session::{failed, find};
+use crate::session::failed;
 use crate::ui::state;
 
 /// The answer as JSON.
@@ -23,11 +23,10 @@ struct Cancelled {
 
 pub(crate) async fn cancel(
     hub: &Hub,
-    args: &IdArgs,
+    id: ExecutionId,
     format: Format,
     output: &mut Output,
 ) -> Result<u8, Failure> {
-    let id = find(hub, &args.id).await?;
     let result = hub.cancel(id, &caller()).await.map_err(failed)?;
     let said = match result {
         CancelAnswer::Requested => format!("asked {id} to end"),
@@ -43,14 +42,12 @@ pub(crate) async fn cancel(
             ));
         }
     };
-    match format {
-        Format::Json => output.json_document(&Cancelled {
-            version: 1,
-            id,
-            result,
-        })?,
-        Format::Text => output.line(&said)?,
-    }
+    let answer = Cancelled {
+        version: 1,
+        id,
+        result,
+    };
+    output.answer(format, &answer, || said)?;
     Ok(0)
 }
 

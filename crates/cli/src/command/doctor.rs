@@ -8,6 +8,12 @@ use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
 use crate::ui::plain;
 
+/// Characters of a path that are shown whole.
+const SHORT: usize = 40;
+/// Characters of the beginning and of the end of a longer one.
+const SHORT_HEAD: usize = 27;
+const SHORT_TAIL: usize = 12;
+
 /// The answer as JSON.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
@@ -45,7 +51,7 @@ fn page(host: &HostSupport) -> String {
         .max()
         .unwrap_or(0);
     let mut lines = Vec::new();
-    for check in &host.checks {
+    for (index, check) in host.checks.iter().enumerate() {
         let state = match check.state {
             CheckState::Ok => "ok",
             CheckState::Limited => "limited",
@@ -58,7 +64,14 @@ fn page(host: &HostSupport) -> String {
             fix,
             ..
         } = check;
-        lines.push(format!("{state:<8}  {name:<width$}  {}", plain(found)));
+        let twin = host.checks[..index].iter().find(|twin| {
+            twin.state == check.state && twin.found == *found && found.chars().count() > SHORT
+        });
+        let found = match twin {
+            Some(twin) => format!("the same as {}", plain(&twin.name)),
+            None => shortened(&plain(found)),
+        };
+        lines.push(format!("{state:<8}  {name:<width$}  {found}"));
         let below = |label: &str, text: &str| format!("{:10}{label}: {}", "", plain(text));
         lines.extend(blocked_by.iter().map(|rule| below("blocked by", rule)));
         lines.extend(fix.iter().map(|fix| below("fix", fix)));
@@ -71,6 +84,22 @@ fn page(host: &HostSupport) -> String {
     lines.push(String::new());
     lines.push(verdict.to_owned());
     lines.join("\n")
+}
+
+/// A finding with the middle of its long paths left out; the JSON form has them whole.
+fn shortened(text: &str) -> String {
+    let words: Vec<String> = text.split(' ').map(short_path).collect();
+    words.join(" ")
+}
+
+fn short_path(word: &str) -> String {
+    if !word.starts_with('/') || word.chars().count() <= SHORT {
+        return word.to_owned();
+    }
+    let head: String = word.chars().take(SHORT_HEAD).collect();
+    let skipped = word.chars().count() - SHORT_TAIL;
+    let tail: String = word.chars().skip(skipped).collect();
+    format!("{head}…{tail}")
 }
 
 #[cfg(test)]
@@ -104,6 +133,35 @@ mod tests {
                   fix: sysctl x=1
 
         jobs cannot run on this machine until what is missing above is fixed
+        ");
+    }
+
+    #[test]
+    fn long_paths_are_cut_and_not_repeated() {
+        let path = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope";
+        let check = |name: &str, state, path: &str| Check {
+            name: name.to_owned(),
+            state,
+            found: format!("version 2 below {path}"),
+            blocked_by: None,
+            fix: (state == CheckState::Limited).then(|| format!("mkdir {path}")),
+        };
+        let host = HostSupport {
+            checks: vec![
+                check("memory", CheckState::Ok, path),
+                check("pids", CheckState::Ok, path),
+                check("cpu", CheckState::Limited, path),
+                check("short", CheckState::Ok, "/sys/fs/cgroup/cpu"),
+            ],
+        };
+        insta::assert_snapshot!(page(&host), @r"
+        ok        memory  version 2 below /sys/fs/cgroup/user.slice/u…lice/x.scope
+        ok        pids    the same as memory
+        limited   cpu     version 2 below /sys/fs/cgroup/user.slice/u…lice/x.scope
+                  fix: mkdir /sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope
+        ok        short   version 2 below /sys/fs/cgroup/cpu
+
+        jobs can run on this machine
         ");
     }
 }

@@ -13,7 +13,7 @@ use crate::job;
 use crate::output::Output;
 use crate::run::{secret_values, tree_store};
 use crate::state_dir::state_dir;
-use crate::text::{command_line, grant};
+use crate::text::{bounds, command_line, grant};
 use crate::ui::{Ui, plain};
 
 /// Characters of a command that are shown.
@@ -92,8 +92,6 @@ fn not_planned(error: &PlanError) -> Failure {
 fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
     let field = |name: &str, value: &str| format!("{name:<10}  {value}");
     let account = &planned.root.account;
-    let limits = &spec.limits;
-    let or = |value: Option<String>, default: &str| value.unwrap_or_else(|| default.to_owned());
     let mut lines = vec![
         field("command", &command_line(&spec.command(), COMMAND_CHARS_MAX)),
         field("starts in", &plain(&planned.workdir)),
@@ -107,28 +105,8 @@ fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
                 plain(&account.home)
             ),
         ),
-        field(
-            "limits",
-            &format!(
-                "memory {}, cpus {}, processes {}, disk {}, /dev/shm {}, time {}, log {}",
-                or(
-                    limits.memory.map(|size| size.to_string()),
-                    "7/8 of the host's"
-                ),
-                or(limits.cpus.map(|cpus| cpus.to_string()), "all"),
-                limits.pids,
-                or(
-                    limits.disk.map(|size| size.to_string()),
-                    "1/2 of the host's memory"
-                ),
-                or(limits.shm.map(|size| size.to_string()), "1/2 of the memory"),
-                limits.timeout.map_or_else(
-                    || "without limit".to_owned(),
-                    |time| crate::ui::time(time.as_duration())
-                ),
-                limits.log,
-            ),
-        ),
+        field("limits", &bounds::limits(spec)),
+        field("on cancel", &bounds::on_cancel(spec)),
     ];
     let names: Vec<String> = planned.env.iter().map(|(name, _)| plain(name)).collect();
     lines.push(field("variables", &names.join(" ")));

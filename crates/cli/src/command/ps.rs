@@ -5,16 +5,18 @@ use std::io::{self, IsTerminal};
 
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
-use tidemill_core::State;
 use tidemill_core::diagnostic::nearest;
+use tidemill_core::{ExecutionId, State};
 use tidemill_hub::{Hub, adapter};
 use tidemill_ledger::{ListFilter, Snapshot};
+use tidemill_store::ListCursor;
 
 use crate::args::{Format, PsArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
-use crate::session::failed;
-use crate::text::table::table;
+use crate::session::{failed, find};
+use crate::text::table::{short_id, table};
+use crate::ui::Ui;
 
 /// The answer as JSON.
 #[derive(Debug, Serialize)]
@@ -23,6 +25,8 @@ struct List<'a> {
     executions: &'a [Snapshot],
     /// True if there are more that match.
     more: bool,
+    /// What `--after` takes for the next ones, if there are more.
+    next: Option<ExecutionId>,
 }
 
 pub(crate) async fn ps(
@@ -30,29 +34,66 @@ pub(crate) async fn ps(
     args: &PsArgs,
     format: Format,
     output: &mut Output,
+    ui: &Ui,
 ) -> Result<u8, Failure> {
     let filter = filter_of(args)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let (executions, more) = newest(hub, &filter, limit).await?;
-    match format {
-        Format::Json => output.json_document(&List {
-            version: 1,
-            executions: &executions,
-            more,
-        })?,
-        Format::Text => output.line(&table(&executions, adapter::now(), terminal_width()))?,
+    let after = match &args.after {
+        Some(text) => Some(place_of(hub, text).await?),
+        None => None,
+    };
+    let (executions, more) = newest(hub, &filter, limit, after).await?;
+    let last = executions.last().filter(|_| more);
+    let answer = List {
+        version: 1,
+        executions: &executions,
+        more,
+        next: last.map(|last| last.id),
+    };
+    output.answer(format, &answer, || {
+        table(&executions, adapter::now(), terminal_width())
+    })?;
+    if format == Format::Text {
+        if let Some(last) = last {
+            ui.note(&format!(
+                "there are more: --after {} lists the next ones",
+                short_id(last)
+            ));
+        } else if executions.is_empty() {
+            ui.note(nothing(args));
+        }
     }
     Ok(0)
 }
 
-/// The newest executions, page by page; and whether there are more.
+/// Why the list is empty.
+const fn nothing(args: &PsArgs) -> &'static str {
+    let is_filtered = !args.state.is_empty() || args.name.is_some() || !args.labels.is_empty();
+    match (is_filtered, &args.after) {
+        (true, _) => "no execution matches",
+        (false, Some(_)) => "there is no older execution",
+        (false, None) => "nothing has run yet; for example: tidemill run -- true",
+    }
+}
+
+/// The place in the list right after one execution.
+async fn place_of(hub: &Hub, text: &str) -> Result<ListCursor, Failure> {
+    let id = find(hub, text).await?;
+    let snapshot = hub.snapshot(id).await.map_err(failed)?;
+    Ok(ListCursor {
+        created_at: snapshot.created_at,
+        id,
+    })
+}
+
+/// The newest executions behind a place, page by page; and whether there are more.
 async fn newest(
     hub: &Hub,
     filter: &ListFilter,
     limit: usize,
+    mut after: Option<ListCursor>,
 ) -> Result<(Vec<Snapshot>, bool), Failure> {
     let mut executions = Vec::new();
-    let mut after = None;
     loop {
         let page = hub
             .list(filter, limit - executions.len(), after)
@@ -122,6 +163,7 @@ mod tests {
             state: owned(state),
             name: None,
             labels: owned(labels),
+            after: None,
             limit: 20,
         }
     }
@@ -134,5 +176,17 @@ mod tests {
         let failure = filter_of(&args(&["runing"], &[])).unwrap_err();
         assert_eq!(failure.hints, ["did you mean `running`?"]);
         assert!(filter_of(&args(&[], &["a"])).is_err());
+    }
+
+    #[test]
+    fn an_empty_list_says_why() {
+        assert!(nothing(&args(&[], &[])).starts_with("nothing has run yet"));
+        assert_eq!(nothing(&args(&["failed"], &[])), "no execution matches");
+        assert_eq!(nothing(&args(&[], &["a=b"])), "no execution matches");
+        let older = PsArgs {
+            after: Some("last".to_owned()),
+            ..args(&[], &[])
+        };
+        assert_eq!(nothing(&older), "there is no older execution");
     }
 }

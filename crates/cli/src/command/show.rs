@@ -1,24 +1,24 @@
 //! `tidemill show`.
 
+use tidemill_core::ExecutionId;
 use tidemill_hub::{Hub, adapter};
 
-use crate::args::{Format, IdArgs};
+use crate::args::Format;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::session::{failed, find};
+use crate::session::failed;
 use crate::text::record;
 
 pub(crate) async fn show(
     hub: &Hub,
-    args: &IdArgs,
+    id: ExecutionId,
     format: Format,
     output: &mut Output,
 ) -> Result<u8, Failure> {
-    let id = find(hub, &args.id).await?;
     let snapshot = hub.snapshot(id).await.map_err(failed)?;
-    match format {
-        Format::Json => output.json_document(&snapshot)?,
-        Format::Text => output.line(&record::page(&snapshot, adapter::now()))?,
-    }
+    let spec = hub.spec(snapshot.spec).await.map_err(failed)?;
+    output.answer(format, &snapshot, || {
+        record::page(&snapshot, spec.as_ref(), adapter::now())
+    })?;
     Ok(0)
 }

@@ -1,25 +1,22 @@
 //! `tidemill wait`.
 
+use tidemill_core::ExecutionId;
 use tidemill_hub::Hub;
 
-use crate::args::{Format, IdArgs};
+use crate::args::Format;
 use crate::exit_code;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::session::{failed, find};
+use crate::session::failed;
 use crate::text::record;
 
 pub(crate) async fn wait(
     hub: &Hub,
-    args: &IdArgs,
+    id: ExecutionId,
     format: Format,
     output: &mut Output,
 ) -> Result<u8, Failure> {
-    let id = find(hub, &args.id).await?;
     let snapshot = hub.wait(id).await.map_err(failed)?;
-    match format {
-        Format::Json => output.json_document(&snapshot)?,
-        Format::Text => output.line(&record::closing(&snapshot))?,
-    }
+    output.answer(format, &snapshot, || record::closing(&snapshot))?;
     Ok(exit_code::of_execution(&snapshot, None))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Event, ExecutionId, JobSpec};
+use tidemill_core::{Event, ExecutionId, JobSpec, StopSignal};
 use tidemill_hub::{Follow, Hub, adapter};
 use tidemill_ledger::{Applied, Snapshot, apply};
 use tidemill_runner::{CancelMode, Ended, JobHandle, LocalRunner, Recorded};
@@ -34,6 +34,7 @@ pub(crate) struct Watch<'a> {
     hub: &'a Hub,
     runner: &'a LocalRunner,
     id: ExecutionId,
+    stop_signal: StopSignal,
     grace: Duration,
     signals: Signals,
     viewer: Arc<Viewer>,
@@ -83,6 +84,7 @@ impl<'a> Watch<'a> {
             hub,
             runner,
             id,
+            stop_signal: spec.stop_signal,
             grace: spec.limits.grace.as_duration(),
             signals,
             viewer,
@@ -156,7 +158,8 @@ impl<'a> Watch<'a> {
         self.runner.cancel(self.id, CancelMode::Graceful).await.ok();
         if interrupt != Interrupt::ReaderGone {
             self.ui.note(&format!(
-                "cancelling: the job has {} to end, a second {} kills it",
+                "cancelling: the job gets {} and has {} to end, a second {} kills it",
+                self.stop_signal,
                 time(self.grace),
                 interrupt.name()
             ));
@@ -178,8 +181,9 @@ impl<'a> Watch<'a> {
             return;
         }
         self.ui.note(&format!(
-            "cancelled by {}: the job has {} to end",
+            "cancelled by {}: the job gets {} and has {} to end",
             crate::ui::plain(by),
+            self.stop_signal,
             time(self.grace)
         ));
         // If the runner is gone, so is the job.

@@ -1,17 +1,17 @@
 //! What is known of one execution, as `show` prints it, and how it ended, in one line.
 
-use tidemill_core::{ByteSize, ReasonCode, State, Timestamp, signal_name};
+use tidemill_core::{ByteSize, JobSpec, ReasonCode, State, Timestamp, signal_name};
 use tidemill_ledger::Snapshot;
 
-use super::{command_line, grant, table};
+use super::{bounds, command_line, grant, table};
 use crate::clock;
 use crate::ui::{plain, state, time};
 
 /// Characters of a command that are shown.
 const COMMAND_CHARS_MAX: usize = 2000;
 
-/// Everything about an execution, a field on each line.
-pub(crate) fn page(snapshot: &Snapshot, now: Timestamp) -> String {
+/// Everything about an execution, a field on each line. `spec` is its job's, if it is known.
+pub(crate) fn page(snapshot: &Snapshot, spec: Option<&JobSpec>, now: Timestamp) -> String {
     let mut page = Page::default();
     page.field("id", &snapshot.id.to_string());
     page.optional("name", snapshot.name.as_deref().map(plain));
@@ -98,6 +98,8 @@ pub(crate) fn page(snapshot: &Snapshot, now: Timestamp) -> String {
         );
     }
     page.field("spec", &snapshot.spec.to_string());
+    page.optional("limits", spec.map(bounds::limits));
+    page.optional("on cancel", spec.map(bounds::on_cancel));
     for line in grant::lines(&snapshot.grants) {
         page.field("grant", &line);
     }

@@ -1,0 +1,82 @@
+//! Flags by which other tools that run jobs know the same thing.
+
+/// What they write, and what is written here.
+const FLAGS: &[(&[&str], &str)] = &[
+    (
+        &["--rm"],
+        "leave --rm out: nothing is left of a job but its record and log",
+    ),
+    (
+        &["-i", "--interactive"],
+        "write --stdin to pass your input on",
+    ),
+    (
+        &["-t"],
+        "write --tty for a terminal; it passes your input on too",
+    ),
+    (
+        &["-v", "--volume", "--mount"],
+        "--layer dir:SRC=DEST lays a directory over the image; --workspace DIR --write lets the job \
+         change a real one",
+    ),
+    (
+        &["-e"],
+        "write --env NAME=VALUE, or --pass-env NAME to pass yours on",
+    ),
+    (
+        &["--env-file"],
+        "write --env NAME=VALUE for each, or a job file with `env` for --file",
+    ),
+    (&["-w", "--cwd", "--chdir", "-C"], "write --workdir PATH"),
+    (&["-u"], "write --user UID[:GID]"),
+    (&["-m"], "write --memory SIZE"),
+    (&["-l"], "write --label KEY=VALUE"),
+    (&["-n"], "write --name NAME"),
+    (&["--network"], "write --net none or --net host"),
+    (
+        &["-p", "--publish", "--expose"],
+        "a job has a loopback of its own; --net host gives it this machine's network",
+    ),
+    (
+        &["-d", "--detach"],
+        "let your shell run it in the background (`&`); `tidemill logs -f ID` follows it from anywhere",
+    ),
+    (
+        &["--entrypoint"],
+        "the program and its arguments stand after `--`",
+    ),
+    (
+        &["--privileged", "--cap-add", "--security-opt", "--device"],
+        "there is no such thing: a job gets what `tidemill explain` lists, and nothing gives it more",
+    ),
+    (&["--shm-size"], "write --shm SIZE"),
+    (&["--pids-limit"], "write --pids N"),
+    (&["--stop-timeout"], "write --grace TIME"),
+    (
+        &["--ulimit"],
+        "write `limits.open_files` in a job file for --file",
+    ),
+];
+
+/// What to write for a flag that `run` and `explain` do not know.
+pub(super) fn hint(flag: &str, arguments: &[String]) -> Option<String> {
+    let takes_a_job = arguments
+        .iter()
+        .any(|word| matches!(word.as_str(), "run" | "explain"));
+    if !takes_a_job {
+        return None;
+    }
+    if flag == "-i" || flag == "-t" {
+        let both = arguments
+            .iter()
+            .find(|word| matches!(word.as_str(), "-it" | "-ti"));
+        if let Some(both) = both {
+            return Some(format!("write --stdin --tty for {both}"));
+        }
+    }
+    let name = flag.split('=').next().unwrap_or(flag);
+    FLAGS
+        .iter()
+        .find(|(names, _)| names.contains(&name))
+        .map(|(_, advice)| (*advice).to_owned())
+}
