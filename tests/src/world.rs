@@ -17,6 +17,7 @@ use crate::binary::{base, binary};
 use crate::host::{Doctor, SYSTEM_PATH};
 use crate::leavings::Leavings;
 use crate::mode::{Account, Mode};
+use crate::processes::{Process, processes};
 use crate::record::Record;
 use crate::skip::skip;
 use crate::trial::{Done, Trial};
@@ -217,6 +218,14 @@ impl World {
         json_lines(&self.ask(["events", id, "--format", "json"]))
     }
 
+    /// What the last event of one execution says about its end.
+    pub fn outcome(&self, id: &str) -> Value {
+        let mut last = self.events(id).pop().expect("an execution has events");
+        let outcome = last["event"]["outcome"].take();
+        assert!(outcome.is_object(), "{id} has not ended: {last:#}");
+        outcome
+    }
+
     /// The exact bytes of one execution's log.
     pub fn raw_log(&self, id: &str) -> Vec<u8> {
         self.ask(["logs", "--raw", id])
@@ -268,6 +277,16 @@ impl World {
             .process_group(0)
             .stdin(Stdio::null());
         command
+    }
+
+    /// The processes of this world's jobs that there are now.
+    pub fn job_processes(&self) -> Vec<Process> {
+        let mark = format!("{MARK}={}", self.id());
+        let is_of_job = |process: &Process| {
+            let mut variables = process.environment.split(|byte| *byte == 0);
+            process.state != 'Z' && variables.any(|variable| variable == mark.as_bytes())
+        };
+        processes().into_iter().filter(is_of_job).collect()
     }
 
     /// Panics if something of this world is left on the host, or a record says that something runs.

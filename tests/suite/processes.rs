@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rstest::rstest;
 use rustix::process::Signal;
-use tidemill_tests::{Mode, PATIENCE, World, has_program, skip, until};
+use serde_json::Value;
+use tidemill_tests::{Background, Done, Mode, PATIENCE, World, has_program, skip, until};
 
 /// A session of its own, deaf to every polite signal, that holds no stream of the job.
 const DEAF_SESSION: &str = r#"(setsid bash -c "trap \"\" TERM HUP INT; exec </dev/null >/dev/null 2>&1; while :; do sleep 1; done" &)"#;
@@ -21,13 +22,32 @@ fn a1_cancel_leaves_no_descendants(#[case] mode: Mode) {
     };
     let text = format!("{DEAF_SESSION}; echo ready; sleep 600");
     let job = world.bash(&text).args(["--grace", "1s"]).start();
-    job.await_output("ready").cancel();
+    let (done, outcome) = cancelled_with_all_of_it(&world, job);
+    // The deaf shell, and the sleep that it may have been waiting for.
+    let killed = outcome["killed_processes"].as_u64();
+    assert!(matches!(killed, Some(1..=2)), "{outcome:#}\n{done}");
+    assert_eq!(
+        Some(done.record().number("/killed_processes")),
+        killed,
+        "{done}"
+    );
+}
+
+/// Cancels a job that is ready. When that is done, nothing of it may run any more.
+fn cancelled_with_all_of_it(world: &World, job: Background<'_>) -> (Done, Value) {
+    let id = job.await_output("ready").id();
+    assert!(!world.job_processes().is_empty(), "nothing has the mark");
+    let waiting = world.command(["wait", &id]).start();
+    job.cancel();
+    let waited = waiting.wait();
+    let left = world.job_processes();
+    assert!(left.is_empty(), "cancelled, and still there: {left:#?}");
+    assert_eq!(waited.code, 130, "{waited}");
     let done = job.wait();
-    let record = done.record();
-    assert_eq!(record.state(), "cancelled", "{done}");
-    assert!(record.number("/killed_processes") >= 1, "{done}");
+    assert_eq!(done.record().state(), "cancelled", "{done}");
     assert!(done.elapsed < Duration::from_secs(30), "{done}");
-    // Dropping the world looks for what is left.
+    let outcome = world.outcome(&id);
+    (done, outcome)
 }
 
 #[rstest]
@@ -39,10 +59,9 @@ fn a1_cancel_catches_processes_that_fork_all_the_time(#[case] mode: Mode) {
     };
     let text = format!("{FORKING}; echo ready; sleep 600");
     let job = world.bash(&text).args(["--grace", "1s"]).start();
-    job.await_output("ready").cancel();
-    let done = job.wait();
-    assert_eq!(done.record().state(), "cancelled", "{done}");
-    assert!(done.elapsed < Duration::from_secs(30), "{done}");
+    let (done, outcome) = cancelled_with_all_of_it(&world, job);
+    let killed = outcome["killed_processes"].as_u64();
+    assert!(killed >= Some(1), "{outcome:#}\n{done}");
 }
 
 #[rstest]
@@ -52,18 +71,28 @@ fn a2_a_child_that_holds_the_output_does_not_keep_the_job(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let done = world.job("sleep 300 & echo done; exit 5").run();
-    assert_eq!((done.code, done.out().as_str()), (5, "done\n"), "{done}");
-    assert!(done.elapsed < Duration::from_secs(20), "{done}");
-    let record = done.record();
-    assert_eq!(
-        (record.state(), record.reason()),
-        ("failed", "exit"),
-        "{done}"
-    );
-    assert_eq!(record.number("/killed_processes"), 1, "{done}");
-    // It is said once, in words.
-    assert!(record.warnings().contains(&"left_overs"), "{done}");
+    // The second one is silent: it holds the streams only by being there.
+    for text in [
+        "sleep 300 & echo done; exit 5",
+        "(exec >/dev/null 2>&1; exec sleep 300) & echo done; exit 5",
+    ] {
+        let done = world.job(text).run();
+        assert_eq!((done.code, done.out().as_str()), (5, "done\n"), "{done}");
+        assert!(done.elapsed < Duration::from_secs(20), "{done}");
+        let record = done.record();
+        assert_eq!(
+            (record.state(), record.reason(), record.exit_code()),
+            ("failed", "exit", Some(5)),
+            "{done}"
+        );
+        assert_eq!(record.number("/killed_processes"), 1, "{done}");
+        assert_eq!(world.outcome(record.id())["killed_processes"], 1);
+        // It is said once, in words.
+        assert!(record.warnings().contains(&"left_overs"), "{done}");
+        let lines = done.err();
+        let said = lines.lines().filter(|line| line.contains("was killed"));
+        assert_eq!(said.count(), 1, "{done}");
+    }
 }
 
 #[rstest]
@@ -78,6 +107,8 @@ fn a2_a_child_that_keeps_writing_does_not_keep_the_job(#[case] mode: Mode) {
     assert!(done.out().contains("done\n"), "{done}");
     assert!(done.elapsed < Duration::from_secs(20), "{done}");
     assert!(done.record().number("/killed_processes") >= 1, "{done}");
+    // What was seen of it is what is kept of it.
+    assert_eq!(world.raw_log(done.record().id()), done.stdout);
 }
 
 #[rstest]
@@ -94,34 +125,6 @@ fn a2_children_are_waited_for_where_that_is_asked(#[case] mode: Mode) {
         (0, "done\nlate\n"),
         "{done}"
     );
-}
-
-#[rstest]
-#[case::root(Mode::Root)]
-#[case::rootless(Mode::Rootless)]
-fn a2_a_database_that_was_started_and_forgotten_does_not_keep_the_job(#[case] mode: Mode) {
-    let Some(world) = World::new(mode) else {
-        return;
-    };
-    let Some(bin) = postgres_programs() else {
-        skip("pg_ctl is missing: PostgreSQL is not installed");
-        return;
-    };
-    let text = format!(
-        "set -e; cd /tmp; {bin}/initdb -D db -A trust -N >/dev/null; \
-         {bin}/pg_ctl -D db -o '-k /tmp -h \"\"' -w start >/dev/null; echo started"
-    );
-    let done = world.job(&text).run();
-    assert_eq!((done.code, done.out().as_str()), (0, "started\n"), "{done}");
-    assert!(done.record().number("/killed_processes") >= 1, "{done}");
-}
-
-/// Where PostgreSQL's own programs are.
-fn postgres_programs() -> Option<String> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
-    let mut directories = versions.flatten().map(|version| version.path().join("bin"));
-    let found = directories.find(|directory| directory.join("pg_ctl").is_file())?;
-    found.to_str().map(str::to_owned)
 }
 
 /// Cleans up for a second when it is asked to end.
@@ -494,14 +497,7 @@ fn a14_after_a_kill_the_job_is_gone_and_the_next_command_cleans_up(#[case] mode:
     assert_eq!(done.code, -9, "{done}");
     // Nobody has to do anything for the job to die.
     until("the job has died with its owner", PATIENCE, || {
-        let mark = format!("TIDEMILL_TRIAL={}", world.id());
-        let lives = tidemill_tests::processes().iter().any(|process| {
-            process
-                .environment
-                .split(|byte| *byte == 0)
-                .any(|part| part == mark.as_bytes())
-        });
-        (!lives).then_some(())
+        world.job_processes().is_empty().then_some(())
     });
     let record = world.show(&id);
     assert_eq!(

@@ -184,15 +184,9 @@ fn the_job_is_never_the_hosts_root(#[case] mode: Mode) {
             .args(["--user", user])
             .start();
         job.await_output("ready");
-        let mark = format!("TIDEMILL_TRIAL={}", world.id());
-        let of_job: Vec<i32> = tidemill_tests::processes()
-            .into_iter()
-            .filter(|process| {
-                process
-                    .environment
-                    .split(|byte| *byte == 0)
-                    .any(|part| part == mark.as_bytes())
-            })
+        let of_job: Vec<i32> = world
+            .job_processes()
+            .iter()
             .map(|process| process.pid)
             .collect();
         assert!(!of_job.is_empty());
