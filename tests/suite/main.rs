@@ -10,6 +10,7 @@ mod commands;
 mod environment;
 mod exit_codes;
 mod formats;
+mod home;
 mod left_overs;
 mod limits;
 mod links;
