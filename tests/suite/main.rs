@@ -16,6 +16,7 @@ mod limits;
 mod links;
 mod listing;
 mod logs;
+mod odd_images;
 mod processes;
 mod roots;
 mod services;

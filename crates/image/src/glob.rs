@@ -191,9 +191,17 @@ impl Matches {
         };
         for file in &self.files {
             let (from, to) = (base.join(&file.path), root.join(&file.path));
-            let failed = |source| GatherError::Copy {
-                path: from.clone(),
-                source,
+            let failed = |source: io::Error| match source.kind() {
+                io::ErrorKind::PermissionDenied if !file.is_link => GatherError::Unreadable {
+                    path: from.clone(),
+                    uid: file.uid,
+                    gid: file.gid,
+                    mode: file.mode,
+                },
+                _ => GatherError::Copy {
+                    path: from.clone(),
+                    source,
+                },
             };
             if let Some(directory) = to.parent() {
                 self.make_dirs(root, directory).map_err(failed)?;
@@ -312,10 +320,43 @@ pub enum GatherError {
         #[source]
         source: io::Error,
     },
+    /// A file may not be read.
+    #[error(
+        "`{path}` may not be read: it belongs to user {uid} and group {gid}, with mode {mode:03o}"
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// A file was changed meanwhile.
     #[error("`{path}` changed while it was copied")]
     Changed {
         /// The file.
         path: PathBuf,
     },
+}
+
+impl GatherError {
+    /// What to do next.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => {
+                "make it readable for the user that runs Tidemill, or leave it out of the pattern"
+            }
+            Self::Changed { .. } => "run the job again when the files do not change",
+            Self::Copy { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "run the job again when the files do not change",
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "make room on the disk of the state directory"
+                }
+                _ => "look at the cause above",
+            },
+        }
+    }
 }

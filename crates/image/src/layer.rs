@@ -302,7 +302,7 @@ impl LayerError {
         match self {
             Self::Archive(error) => error.hint(),
             Self::Unpack(error) => error.hint(),
-            Self::Gather(_) => "run the job again when the files do not change",
+            Self::Gather(error) => error.hint(),
             Self::Trees(_) => "check that the state directory is writable and its disk is not full",
         }
     }

@@ -8,6 +8,7 @@ pub mod account;
 mod archive;
 mod beneath;
 mod environment;
+mod fit;
 mod glob;
 mod host_image;
 mod host_view;

@@ -10,6 +10,7 @@ use tidemill_core::{Grant, Reason, ReasonCode, RootPlan};
 use crate::account::{self, Identity, UserDatabase};
 use crate::beneath;
 use crate::environment;
+use crate::fit;
 use crate::host_image;
 use crate::host_view::HostView;
 use crate::layer::{self, LayerError};
@@ -47,11 +48,16 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
     for layer in &spec.layers {
         layer::add(layer, host, trees, &mut stack)?;
     }
+    fit::check(&stack)?;
     let identity = identify(spec, host, &stack)?;
     if identity.account.home != "/" {
+        fit::check_home(&stack, &identity.account.home)?;
         stack.open_home(&identity.account.home, trees)?;
     }
     let files = generated_files(spec, host, &identity, &stack);
+    for file in &files {
+        fit::check_file(&stack, &file.path)?;
+    }
     let workdir = workdir::find(spec, workspace.as_ref(), &stack)?;
     let variables = environment::build(spec, host, &identity.account, &stack, &tools, &workdir)?;
     let mut grants = std::mem::take(&mut stack.grants);
@@ -125,6 +131,9 @@ fn identify(spec: &JobSpec, host: &HostView, stack: &Stack) -> Result<Identity, 
     let found = if spec.image == Image::Host && !stack.is_layered("/etc/passwd") {
         UserDatabase::read_host(&host.root)
     } else {
+        for path in ["/etc/passwd", "/etc/group"] {
+            fit::check_read(stack, path)?;
+        }
         let passwd = read_in_stack(stack, "/etc/passwd")?.unwrap_or_default();
         let group = read_in_stack(stack, "/etc/group")?.unwrap_or_default();
         UserDatabase::parse(&passwd, &group)
@@ -217,6 +226,16 @@ pub enum PlanError {
     /// The image is the host's root directory.
     #[error("the host's own root directory cannot be the image")]
     ImageIsHost,
+    /// An image, or a layer over the whole root, has something in a place that the sandbox needs.
+    #[error("`{place}` in `{known_as}` {what}")]
+    Image {
+        /// The path in the image.
+        place: String,
+        /// The image.
+        known_as: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// Something would show the state directory to the job.
     #[error("{what} `{path}` contains Tidemill's state directory `{state_dir}`")]
     HoldsState {
@@ -404,9 +423,11 @@ impl PlanError {
     pub const fn code(&self) -> ReasonCode {
         match self {
             Self::Workdir { .. } | Self::WorkdirOutside { .. } => ReasonCode::BadWorkdir,
-            Self::NotBuilt { .. } | Self::Archive { .. } | Self::Trees(_) | Self::Read { .. } => {
-                ReasonCode::Layer
-            }
+            Self::NotBuilt { .. }
+            | Self::Image { .. }
+            | Self::Archive { .. }
+            | Self::Trees(_)
+            | Self::Read { .. } => ReasonCode::Layer,
             _ => ReasonCode::BadSpec,
         }
     }
@@ -420,11 +441,17 @@ impl PlanError {
             Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "make it readable for the user that runs Tidemill".into()
             }
+            Self::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "make it readable for the user that runs Tidemill".into()
+            }
             Self::Source { .. } | Self::Read { .. } => "look at the cause above".into(),
             Self::WrongKind { wanted, .. } => format!("name a {wanted}"),
             Self::NotAbsolute { .. } => "write the path from `/` on".into(),
             Self::NotUtf8 { .. } => "rename it, or move the files elsewhere".into(),
             Self::ImageIsHost => "use `--image host`, which leaves the host's secrets out".into(),
+            Self::Image { place, .. } => {
+                format!("mend `{place}` in the image, or use another one")
+            }
             Self::HoldsState { what: "the workspace", .. } => {
                 "name a smaller directory with `--workspace DIR`, or set TIDEMILL_STATE to a \
                  directory outside of it"
@@ -460,7 +487,7 @@ impl PlanError {
                 "leave out `--write`, or put the layer outside of the workspace".into()
             }
             Self::NotADirectory { .. } | Self::TooManyLinks { .. } => {
-                "choose another destination".into()
+                "choose another destination, or mend that path in the image".into()
             }
             Self::Workdir { .. } => {
                 "name a directory of the sandbox with an absolute path; `tidemill explain` shows \

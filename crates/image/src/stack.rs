@@ -55,6 +55,10 @@ pub(crate) struct Stack {
     layered: Vec<String>,
     /// The directories of the host that layers brought.
     layer_dirs: Vec<String>,
+    /// Each tree that was put in, and what people know it as.
+    known: Vec<(String, String)>,
+    /// True if the directories that the sandbox makes by itself count only where a tree has them.
+    is_bare: bool,
 }
 
 impl Stack {
@@ -66,8 +70,30 @@ impl Stack {
         }
     }
 
+    /// The same root without what the sandbox makes by itself: what the trees have in its place.
+    pub(crate) fn bare(&self) -> Self {
+        Self {
+            trees: self.trees.clone(),
+            nodes: self.nodes.clone(),
+            mounts: self.mounts.clone(),
+            known: self.known.clone(),
+            is_bare: true,
+            ..Self::default()
+        }
+    }
+
+    /// The tree that a path of the host lies in, and what people know it as.
+    pub(crate) fn tree_of(&self, host: &Path) -> Option<(&str, &str)> {
+        self.known
+            .iter()
+            .filter(|(tree, _)| host.starts_with(tree))
+            .max_by_key(|(tree, _)| tree.len())
+            .map(|(tree, known_as)| (tree.as_str(), known_as.as_str()))
+    }
+
     /// Adds a directory to the bottom of the root.
     pub(crate) fn add_image_tree(&mut self, source: &Source) {
+        self.know(source);
         self.trees.push(Tree {
             path: source.path.clone(),
             owners: source.owners,
@@ -141,6 +167,7 @@ impl Stack {
             path: source.path.clone(),
             owners: source.owners,
         };
+        self.know(source);
         self.layered.push(at.clone());
         self.layer_dirs.push(tree.path.clone());
         if at == "/" {
@@ -348,7 +375,7 @@ impl Stack {
         {
             return Found::Link(target.clone());
         }
-        if MADE_BY_SANDBOX.contains(&path) {
+        if !self.is_bare && MADE_BY_SANDBOX.contains(&path) {
             return Found::Dir(Vec::new());
         }
         match look_in_trees(dirs, name) {
@@ -368,9 +395,10 @@ impl Stack {
                     .nodes
                     .iter()
                     .any(|node| is_here_or_below(node_path(node))))
-            || MADE_BY_SANDBOX
-                .iter()
-                .any(|made| below(made, path).is_some())
+            || (!self.is_bare
+                && MADE_BY_SANDBOX
+                    .iter()
+                    .any(|made| below(made, path).is_some()))
     }
 
     /// The mount that a path lies in (and that is not the path itself).
@@ -559,6 +587,11 @@ impl Stack {
             });
         }
         Ok(())
+    }
+
+    fn know(&mut self, source: &Source) {
+        self.known
+            .push((source.path.clone(), source.known_as.clone()));
     }
 
     fn grant(&mut self, source: &Source, at: &str, access: PathAccess) {

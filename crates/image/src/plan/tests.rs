@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use tempfile::TempDir;
 use tidemill_core::grant::PathAccess;
@@ -1145,6 +1145,120 @@ fn images_that_cannot_be_are_refused_with_a_reason() {
         "{}",
         error.reason()
     );
+}
+
+/// Puts one odd thing into an image.
+fn odd(image: &str, path: &str, what: &str) {
+    let path = format!("{image}{path}");
+    fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+    match what {
+        "file" => fs::write(&path, "x").unwrap(),
+        "dir" => fs::create_dir(&path).unwrap(),
+        target => symlink(target.strip_prefix("to ").unwrap(), &path).unwrap(),
+    }
+}
+
+#[test]
+fn an_image_with_something_in_the_sandboxs_places_is_told_with_its_path() {
+    let world = World::new();
+    let plan_with = |path: &str, what: &str| {
+        let image = world.path("image");
+        odd(&image, path, what);
+        let mut spec = JobSpec::new("true", []);
+        spec.image = Image::Dir {
+            path: image.clone(),
+        };
+        spec.user = Some(User {
+            uid: 4242,
+            gid: 4242,
+        });
+        let planned = world.try_plan(&spec);
+        fs::remove_dir_all(&image).unwrap();
+        (image, planned)
+    };
+    let is_file = "is a file, and the sandbox needs a directory there";
+    let is_dir = "is a directory, and the sandbox needs a file there";
+    let is_round = "leads round in a circle";
+    let is_link = "is a symbolic link, and the sandbox needs a directory there";
+    for (path, what, at, why) in [
+        ("/tmp", "file", "/tmp", is_file),
+        ("/var", "file", "/var", is_file),
+        ("/var/tmp", "file", "/var/tmp", is_file),
+        ("/proc", "file", "/proc", is_file),
+        ("/dev", "file", "/dev", is_file),
+        ("/etc", "file", "/etc", is_file),
+        ("/home", "file", "/home", is_file),
+        ("/tmp", "to tmp", "/tmp", is_round),
+        ("/dev", "to /dev", "/dev", is_round),
+        ("/etc", "to ../../../etc", "/etc", is_round),
+        ("/home", "to home", "/home", is_round),
+        ("/etc/passwd", "to passwd", "/etc/passwd", is_round),
+        ("/etc/group", "to ../../etc/group", "/etc/group", is_round),
+        ("/proc", "to .", "/proc", is_link),
+        (
+            "/tmp",
+            "to /nowhere",
+            "/tmp",
+            "is a symbolic link to `/nowhere`, which is not there",
+        ),
+        ("/etc/passwd", "dir", "/etc/passwd", is_dir),
+        ("/etc/group", "dir", "/etc/group", is_dir),
+        ("/etc/hosts", "dir", "/etc/hosts", is_dir),
+    ] {
+        let (image, planned) = plan_with(path, what);
+        let error = planned.unwrap_err();
+        assert_eq!(error.code(), ReasonCode::Layer, "{path} {what}: {error}");
+        let message = error.to_string();
+        assert!(
+            message.starts_with(&format!("`{at}` in `{image}` ")) && message.ends_with(why),
+            "{path} {what}: {message}"
+        );
+        assert!(error.hint().contains(at), "{}", error.hint());
+    }
+    for (path, what) in [
+        ("/etc/hosts", "to hosts"),
+        ("/etc/passwd", "to /nowhere"),
+        ("/etc/passwd", "to ../../../etc/shadow"),
+        ("/var/tmp", "to ../bin"),
+        ("/tmp", "dir"),
+    ] {
+        fs::create_dir_all(world.path("image/bin")).unwrap();
+        let (_, planned) = plan_with(path, what);
+        assert!(planned.is_ok(), "{path} {what}: {planned:?}");
+    }
+}
+
+#[test]
+fn a_file_of_a_glob_that_may_not_be_read_is_named_with_its_owner() {
+    let world = World::new();
+    for number in 0..100 {
+        put(
+            &Path::new(&world.path("files")).join(format!("{number}.txt")),
+            "x",
+        );
+    }
+    let locked = world.path("files/7.txt");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
+    let mut spec = world.spec();
+    spec.layers = vec![Layer::Glob {
+        base: world.path("files"),
+        pattern: "*.txt".into(),
+        dest: "/texts".into(),
+    }];
+    let keys = layer_keys(&spec, &world.host, &world.trees).unwrap();
+    let built = build_layer(&keys[0], &world.trees);
+    if rustix::process::geteuid().is_root() {
+        // Root reads everything; the black-box suite tries it as somebody else.
+        assert!(built.is_ok(), "{built:?}");
+        return;
+    }
+    let error = built.unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains(&locked) && message.contains("mode 000"),
+        "{message}"
+    );
+    assert!(error.hint().contains("readable"), "{}", error.hint());
 }
 
 #[test]
