@@ -88,7 +88,7 @@ pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> 
                 FailureKind::Usage,
                 format!("several executions are called `{shown}`"),
             )
-            .hint("write more of it, or all that stands below ID; the newest of them are:");
+            .hint("write more of it, or what stands below ID; the newest of them are:");
             let mut meant = Vec::new();
             for id in ids {
                 meant.push(hub.snapshot(id).await.map_err(failed)?);

@@ -97,6 +97,20 @@ fn a_forgotten_run_is_proposed() {
 }
 
 #[test]
+fn flags_of_other_tools_are_answered_with_ours() {
+    let trial = Trial::new();
+    for (flag, said) in [
+        ("--rm", "leave --rm out"),
+        ("-it", "--stdin --tty"),
+        ("-v", "--layer dir:SRC=DEST"),
+        ("-e", "--env NAME=VALUE"),
+        ("-w", "--workdir PATH"),
+    ] {
+        trial.refuses(&["run", flag, "x"], 2, &["unexpected argument", said]);
+    }
+}
+
+#[test]
 fn a_run_without_a_program_shows_an_example() {
     let trial = Trial::new();
     trial.refuses(&["run"], 2, &["PROGRAM", "tidemill run -- cargo test"]);

@@ -4,10 +4,12 @@ use std::env;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 
+use clap::CommandFactory;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tidemill_core::diagnostic::nearest;
 
-use super::other_tools;
+use super::{Cli, other_tools};
 use crate::text::command_line;
 
 /// Characters of a command that are repeated.
@@ -44,8 +46,24 @@ fn unknown_flag(error: &mut clap::Error, arguments: &[String]) -> Option<String>
     };
     if hint.is_some() || !is_near {
         error.remove(ContextKind::SuggestedArg);
+        // It shows the flag that was proposed.
+        let usage = ContextValue::StyledStr(usage(arguments));
+        error.insert(ContextKind::Usage, usage);
     }
     hint
+}
+
+/// How the command that was given is used.
+fn usage(arguments: &[String]) -> StyledStr {
+    let mut cli = Cli::command();
+    cli.build();
+    let given = arguments
+        .iter()
+        .find(|word| cli.find_subcommand(word).is_some());
+    match given.and_then(|name| cli.find_subcommand_mut(name)) {
+        Some(command) => command.render_usage(),
+        None => cli.render_usage(),
+    }
 }
 
 fn run_forgotten(
@@ -82,7 +100,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::Cli;
 
     /// What is said of a mistyped flag: the hint, and what the parser says.
     fn said(line: &[&str]) -> (Option<String>, String) {
@@ -117,6 +134,8 @@ mod tests {
             let hint = hint.unwrap_or_else(|| panic!("{line:?}: {text}"));
             assert!(hint.contains(expected), "{line:?}: {hint}");
             assert!(!text.contains("tip:"), "{line:?}: {text}");
+            let usage = format!("Usage: tidemill {} [OPTIONS] [PROGRAM]...", line[0]);
+            assert!(text.contains(&usage), "{line:?}: {text}");
         }
     }
 

@@ -4,9 +4,16 @@ use tidemill_core::JobSpec;
 
 use crate::ui::time;
 
+const HALF_OF_HOST: &str = "1/2 of the host's memory";
+
 /// Its limits, defaults too: `memory 512 MiB, cpus all, …`.
 pub(crate) fn limits(spec: &JobSpec) -> String {
     let limits = &spec.limits;
+    let half = if limits.memory.is_some() {
+        "1/2 of the memory"
+    } else {
+        HALF_OF_HOST
+    };
     let or = |value: Option<String>, default: &str| value.unwrap_or_else(|| default.to_owned());
     format!(
         "memory {}, cpus {}, processes {}, disk {}, /dev/shm {}, time {}, log {}",
@@ -16,11 +23,8 @@ pub(crate) fn limits(spec: &JobSpec) -> String {
         ),
         or(limits.cpus.map(|cpus| cpus.to_string()), "all"),
         limits.pids,
-        or(
-            limits.disk.map(|size| size.to_string()),
-            "1/2 of the host's memory"
-        ),
-        or(limits.shm.map(|size| size.to_string()), "1/2 of the memory"),
+        or(limits.disk.map(|size| size.to_string()), HALF_OF_HOST),
+        or(limits.shm.map(|size| size.to_string()), half),
         or(
             limits.timeout.map(|limit| time(limit.as_duration())),
             "without limit"
@@ -47,9 +51,10 @@ mod tests {
         assert_eq!(
             limits(&spec),
             "memory 7/8 of the host's, cpus all, processes 4096, disk 1/2 of the host's memory, \
-             /dev/shm 1/2 of the memory, time without limit, log 64 MiB"
+             /dev/shm 1/2 of the host's memory, time without limit, log 64 MiB"
         );
         spec.limits.memory = Some(ByteSize::mib(512));
+        assert!(limits(&spec).contains("/dev/shm 1/2 of the memory,"));
         spec.limits.shm = Some(ByteSize::mib(64));
         spec.limits.timeout = Some(Millis(30_000));
         let told = limits(&spec);

@@ -206,3 +206,27 @@ impl StopNote {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Ignoring;
+
+    impl Killing for Ignoring {
+        fn signal(&self, _: i32) {}
+
+        fn kill(&self) {}
+    }
+
+    #[test]
+    fn a_set_up_is_late_only_while_the_program_does_not_run() {
+        let late = StopSwitch::new(StopSignal::default());
+        late.set_up_is_over();
+        assert!(late.note().set_up_late);
+        let running = StopSwitch::new(StopSignal::default());
+        running.started(Box::new(Ignoring));
+        running.set_up_is_over();
+        assert!(!running.note().set_up_late);
+    }
+}
