@@ -48,7 +48,7 @@ mod tests {
                     "version": 1, "program": "a", "args": ["b"], "image": "none",
                     "layers": ["dir:x"], "workspace": ".", "env": { "A": "b" },
                     "limits": { "memory": "1GiB", "cpus": 1.5, "pids": 7, "timeout": null },
-                    "user": 1000, "tty": true, "priority": -1, "estimate": "1s", "name": null
+                    "stop_signal": "INT", "user": 1000, "tty": true, "priority": -1, "estimate": "1s", "name": null
                 }),
                 true,
             ),
@@ -66,6 +66,8 @@ mod tests {
             ),
             (json!({ "program": "a", "env": { "A": 1 } }), false),
             (json!({ "program": "a", "tty": "yes" }), false),
+            (json!({ "program": "a", "stop_signal": 2 }), true),
+            (json!({ "program": "a", "stop_signal": ["INT"] }), false),
             (json!({ "program": "a", "found": [] }), false),
             (json!([]), false),
         ] {
@@ -79,10 +81,12 @@ mod tests {
     fn a_spec_fits_its_schema() {
         let job = json!({
             "program": "a", "image": "dir:/x", "layers": ["glob:/a/*", "file:/a=/b"],
-            "workspace": "/w", "user": "1:2", "limits": { "memory": "1GiB", "cpus": 2 }
+            "workspace": "/w", "user": "1:2", "stop_signal": 2,
+            "limits": { "memory": "1GiB", "cpus": 2, "shm": "1MiB" }
         });
         let (spec, _) = check(&Draft::from_json(&job, "/base"), &Surroundings::default());
         let spec = serde_json::to_value(spec.unwrap()).unwrap();
+        assert_eq!(spec["stop_signal"], "SIGINT");
         assert!(validates(SchemaChoice::Spec, &spec), "{spec}");
         assert!(!validates(SchemaChoice::Spec, &json!({ "program": "a" })));
     }
