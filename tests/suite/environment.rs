@@ -1,10 +1,24 @@
-//! Trials F2 to F13: what a job finds around it.
+//! Trials F2 and F4 to F13: what a job finds around it.
 
 use std::process::Command;
 use std::time::Duration;
 
 use rstest::rstest;
 use tidemill_tests::{Mode, World, busybox_root, has_program, skip};
+
+/// Programs that say how many CPUs there are, and what runs each of them.
+const CPU_COUNTERS: &[(&str, &str)] = &[
+    ("nproc", "nproc"),
+    ("getconf", "getconf _NPROCESSORS_ONLN"),
+    ("grep", "grep -c ^processor /proc/cpuinfo"),
+    ("grep", "grep -c '^cpu[0-9]' /proc/stat"),
+    ("python3", "python3 -c 'import os; print(os.cpu_count())'"),
+    (
+        "python3",
+        "python3 -c 'import os; print(len(os.sched_getaffinity(0)))'",
+    ),
+    ("node", "node -p 'require(\"os\").cpus().length'"),
+];
 
 #[rstest]
 #[case::root(Mode::Root)]
@@ -13,20 +27,34 @@ fn f2_a_job_sees_the_cpus_that_it_has(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let text = "nproc; getconf _NPROCESSORS_ONLN; grep -c ^processor /proc/cpuinfo; \
-                python3 -c 'import os; print(len(os.sched_getaffinity(0)))' 2>/dev/null || nproc; \
-                echo $CARGO_BUILD_JOBS";
-    let done = world.job(text).args(["--cpus", "1"]).run();
+    let (there, missing): (Vec<_>, Vec<_>) = CPU_COUNTERS
+        .iter()
+        .partition(|(program, _)| has_program(program));
+    for (program, _) in missing {
+        skip(&format!("{program} is missing"));
+    }
+    let texts: Vec<&str> = there.iter().map(|(_, text)| *text).collect();
+    let text = texts.join("; ");
+    let all_say = |count: &str, lines: usize| format!("{count}\n").repeat(lines);
+    // Without a limit these are the CPUs that the caller may use.
+    let outside = Command::new("nproc").output().unwrap().stdout;
+    let count = String::from_utf8(outside).unwrap();
+    let expected = all_say(count.trim(), texts.len());
+    let whole = world.job(&text).run();
+    assert_eq!((whole.code, whole.out()), (0, expected), "{whole}");
+    // And this is how build tools learn of a limit that look at neither.
+    let expected = all_say("1", texts.len() + 1);
+    let text = format!("{text}; echo $CARGO_BUILD_JOBS");
+    let limited = world.job(&text).args(["--cpus", "1"]).run();
     if !world.doctor().has("cgroup-cpu") {
-        assert_eq!(done.code, 125, "{done}");
+        assert_eq!(limited.code, 125, "{limited}");
         skip("no cpu cgroup here: the limit was refused instead of kept");
         return;
     }
-    assert_eq!(
-        (done.code, done.out().as_str()),
-        (0, "1\n1\n1\n1\n1\n"),
-        "{done}"
-    );
+    assert_eq!((limited.code, &limited.out()), (0, &expected), "{limited}");
+    // A part of a CPU is a whole one to programs that count.
+    let parts = world.job(&text).args(["--cpus", "0.5"]).run();
+    assert_eq!((parts.code, parts.out()), (0, expected), "{parts}");
 }
 
 #[rstest]
@@ -46,70 +74,6 @@ fn f2_a_job_sees_the_memory_that_it_has(#[case] mode: Mode) {
         assert_eq!(lines.next(), Some("256"), "{done}");
     } else {
         skip("free is missing");
-    }
-}
-
-/// Says where the home is in three ways, and tries it.
-const HOMES: &str = "echo ~; echo $HOME; getent passwd $(id -u) | cut -d: -f6; \
-                     cd && touch .tried && test -w . && echo writable";
-
-#[rstest]
-#[case::root(Mode::Root)]
-#[case::rootless(Mode::Rootless)]
-fn f3_home_is_what_the_user_database_says(#[case] mode: Mode) {
-    let Some(world) = World::new(mode) else {
-        return;
-    };
-    for user in [None, Some("0"), Some("1000"), Some("4242")] {
-        let flags = user.map(|user| ["--user", user]);
-        let done = world.job(HOMES).args(flags.into_iter().flatten()).run();
-        assert_eq!(done.code, 0, "{done}");
-        assert_one_home(&done);
-        if let Some(user) = user {
-            let id = world.job("id -u").args(["--user", user]).run();
-            assert_eq!(id.out().trim(), user, "{id}");
-        }
-    }
-}
-
-fn assert_one_home(done: &tidemill_tests::Done) {
-    let out = done.out();
-    let lines: Vec<&str> = out.lines().collect();
-    assert_eq!(lines.len(), 4, "{done}");
-    assert!(lines[0].starts_with('/') && lines[0].len() > 1, "{done}");
-    assert_eq!((lines[1], lines[2]), (lines[0], lines[0]), "{done}");
-    assert_eq!(lines[3], "writable", "{done}");
-}
-
-#[rstest]
-#[case::root(Mode::Root)]
-#[case::rootless(Mode::Rootless)]
-fn f3_an_image_keeps_its_own_homes(#[case] mode: Mode) {
-    let Some(world) = World::new(mode) else {
-        return;
-    };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
-        return;
-    }
-    let image = format!("dir:{}", root.display());
-    // What getent reads, without getent.
-    let text = "echo ~; echo $HOME; grep \"^[^:]*:[^:]*:$(id -u):\" /etc/passwd | \
-                while IFS=: read a b c d e home f; do echo $home; done; \
-                cd && touch .tried && test -w . && echo writable";
-    for (user, home) in [
-        ("0", Some("/root")),
-        ("1000", Some("/srv/app")),
-        ("4242", None),
-    ] {
-        let flags = ["--image", &image, "--no-workspace", "--user", user];
-        let done = world.job(text).args(flags).run();
-        assert_eq!(done.code, 0, "{done}");
-        assert_one_home(&done);
-        if let Some(home) = home {
-            assert!(done.out().starts_with(&format!("{home}\n")), "{done}");
-        }
     }
 }
 
@@ -159,6 +123,38 @@ fn f6_shared_memory_is_half_of_the_jobs_memory(#[case] mode: Mode) {
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
+fn f6_shared_memory_counts_as_memory(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !has_program("python3") {
+        skip("python3 is missing");
+        return;
+    }
+    // Each fits for itself.
+    let shared = "open('/dev/shm/x', 'wb', 0).write(bytes(30 << 20))";
+    let own = "b = bytes(40 << 20); b = [b[at] for at in range(0, len(b), 4096)]";
+    let flags = ["--memory", "64MiB"];
+    for fitting in [shared, own] {
+        let done = world.program(["python3", "-c", fitting]).args(flags).run();
+        assert_eq!(done.code, 0, "{done}");
+    }
+    // What is watched 20 times a second has to be there for a while.
+    let both = format!(
+        "import time\n{shared}\nm = bytearray(45 << 20)\nfor at in range(0, len(m), 4096): m[at] = 1\ntime.sleep(30)"
+    );
+    let done = world.program(["python3", "-c", &both]).args(flags).run();
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("failed", "memory"),
+        "{done}"
+    );
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
 fn f7_loopback_is_up_and_outside_is_unreachable(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
@@ -188,6 +184,52 @@ print([name for _, name in socket.if_nameindex()])
     let expected = "localhost\n127.0.0.1\n::1\nTrue\n\
                     ENETUNREACH True\nENETUNREACH True\n['lo']\n";
     assert_eq!((done.code, done.out().as_str()), (0, expected), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn f7_the_name_localhost_is_known_everywhere(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let root = world.path().join("root");
+    let image = match busybox_root(&root, world.account()) {
+        Ok(()) => format!("dir:{}", root.display()),
+        Err(why) => {
+            skip(&why);
+            "host".to_owned()
+        }
+    };
+    for flags in [
+        ["--image", "host", "--net", "none"],
+        ["--image", "host", "--net", "host"],
+        ["--image", &image, "--net", "none"],
+        ["--image", &image, "--net", "host"],
+    ] {
+        let done = world.job("cat /etc/hosts").args(flags).run();
+        let out = done.out();
+        let knows = |address: &str| {
+            out.lines().any(|line| {
+                let mut words = line.split_whitespace();
+                words.next() == Some(address) && words.any(|word| word == "localhost")
+            })
+        };
+        assert!(knows("127.0.0.1") && knows("::1"), "{done}");
+    }
+    if !has_program("python3") {
+        skip("python3 is missing");
+        return;
+    }
+    let text =
+        "import socket; print(sorted({a[4][0] for a in socket.getaddrinfo('localhost', 1)}))";
+    for net in ["none", "host"] {
+        let done = world
+            .program(["python3", "-c", text])
+            .args(["--net", net])
+            .run();
+        assert_eq!(done.out(), "['127.0.0.1', '::1']\n", "{done}");
+    }
 }
 
 #[rstest]
@@ -253,10 +295,17 @@ fn f9_open_files_are_enough_and_not_absurd(#[case] mode: Mode) {
         skip("python3 is missing");
         return;
     }
+    // Where the limit is absurd, a program that closes all that could be open needs minutes for this.
     let text = "import subprocess; [subprocess.run(['true'], close_fds=True) for _ in range(200)]";
     let loops = world.program(["python3", "-c", text]).run();
     assert_eq!(loops.code, 0, "{loops}");
     assert!(loops.elapsed < Duration::from_secs(20), "{loops}");
+    // So does one that does it by hand.
+    let text =
+        "import os, resource; os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])";
+    let closes = world.program(["python3", "-c", text]).run();
+    assert_eq!(closes.code, 0, "{closes}");
+    assert!(closes.elapsed < Duration::from_secs(10), "{closes}");
 }
 
 #[rstest]
@@ -294,6 +343,58 @@ fn f12_one_big_variable_fits_or_is_refused_by_name(#[case] mode: Mode) {
         }
     }
     assert_eq!(world.list(&[]).len(), 2, "what was refused left a record");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn f12_one_big_argument_fits_or_is_refused_by_number(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let run = |size: usize| {
+        let text = "printf %s \"$1\" | wc -c";
+        let args = ["-c", text, "sh", &"x".repeat(size)];
+        let job = serde_json::json!({ "program": "sh", "args": args });
+        world.bare_run(["--file", "-"]).input(job.to_string()).run()
+    };
+    for size in [131_060, 131_071] {
+        let done = run(size);
+        let size = size.to_string();
+        assert_eq!((done.code, done.out().trim()), (0, &*size), "{done}");
+    }
+    for size in [131_072, 1 << 20] {
+        let done = run(size);
+        assert_eq!(done.code, 2, "{done}");
+        for part in ["argument 4", "131071", "file"] {
+            assert!(done.err().contains(part), "{part}: {done}");
+        }
+    }
+    assert_eq!(world.list(&[]).len(), 2, "what was refused left a record");
+}
+
+/// Each of them fits, and all of them together are more than the kernel takes.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn f12_too_many_big_variables_are_refused_with_the_limit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let run = |count: usize| {
+        let env: std::collections::BTreeMap<String, String> = (0..count)
+            .map(|number| (format!("V{number}"), "x".repeat(100_000)))
+            .collect();
+        let job = serde_json::json!({ "program": "sh", "args": ["-c", "echo ran"], "env": env });
+        world.bare_run(["--file", "-"]).input(job.to_string()).run()
+    };
+    let fits = run(20);
+    assert_eq!((fits.code, fits.out().as_str()), (0, "ran\n"), "{fits}");
+    let refused = run(40);
+    assert_eq!((refused.code, refused.out().as_str()), (2, ""), "{refused}");
+    for part in ["4000", "is the limit", "file"] {
+        assert!(refused.err().contains(part), "{part}: {refused}");
+    }
 }
 
 #[rstest]
@@ -358,6 +459,19 @@ fn f13_a_terminal_is_there_where_it_is_asked_for(#[case] mode: Mode) {
     assert_eq!(done.code, 0, "{done}");
     assert!(out.starts_with(expected), "{done}");
     assert!(out.ends_with("direct\n"), "{done}");
+    if has_program("python3") {
+        let python = world
+            .program(["python3", "-c", "print('é')"])
+            .args(["--tty"])
+            .run();
+        assert_eq!(
+            (python.code, python.out().as_str()),
+            (0, "é\r\n"),
+            "{python}"
+        );
+    } else {
+        skip("python3 is missing");
+    }
 }
 
 #[rstest]

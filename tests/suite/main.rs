@@ -25,5 +25,6 @@ mod state_dir;
 mod stopping;
 mod system_calls;
 mod terminal;
+mod user_database;
 mod walls;
 mod workspace;
