@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod commands;
+mod damaged_state;
 mod environment;
 mod exit_codes;
 mod formats;

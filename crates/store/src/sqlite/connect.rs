@@ -17,6 +17,11 @@ use crate::open::{OpenError, OpenOptions};
 /// How long to wait before asking again for a lock that SQLite itself does not wait for.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
+/// The smallest page that a database may have.
+const PAGE_BYTES_MIN: u64 = 512;
+/// What every database begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
 /// A connection to an up-to-date database, and where its history stands.
 pub(crate) struct Opened {
     pub(crate) connection: SqliteConnection,
@@ -38,6 +43,7 @@ pub(crate) fn connect_options(path: &Path, options: OpenOptions) -> SqliteConnec
 /// Opens the database at this path, and brings its schema up to date.
 pub(crate) async fn open(path: &Path, options: OpenOptions) -> Result<Opened, OpenError> {
     let failed = |doing| move |error| open_error(path, options, doing, error);
+    refuse_rest(path)?;
     let mut connection = connect_options(path, options)
         .connect()
         .await
@@ -54,6 +60,32 @@ pub(crate) async fn open(path: &Path, options: OpenOptions) -> Result<Opened, Op
             Err(error)
         }
     }
+}
+
+/// Refuses a file that is shorter than the smallest page, which no database is. SQLite takes one of a
+/// single byte for an empty database and would write over it.
+fn refuse_rest(path: &Path) -> Result<(), OpenError> {
+    // What cannot be looked at is told when it is opened. A rollback journal restores what it covers.
+    let is_covered = || {
+        let mut journal = path.as_os_str().to_owned();
+        journal.push("-journal");
+        Path::new(&journal).exists()
+    };
+    let Ok(file) = std::fs::metadata(path) else {
+        return Ok(());
+    };
+    if !file.is_file() || !(1..PAGE_BYTES_MIN).contains(&file.len()) || is_covered() {
+        return Ok(());
+    }
+    let start = std::fs::read(path).unwrap_or_default();
+    let path = path.to_path_buf();
+    if start.starts_with(MAGIC) {
+        return Err(OpenError::Damaged {
+            path,
+            what: format!("it is cut short, to {} bytes", file.len()),
+        });
+    }
+    Err(OpenError::NotADatabase { path })
 }
 
 /// What the head of a database says.

@@ -160,6 +160,39 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
     assert!(matches!(error, OpenError::NotADatabase { .. }), "{error:?}");
 }
 
+/// SQLite itself takes a file of one byte for an empty database.
+#[tokio::test]
+async fn a_short_file_that_is_no_database_is_refused_and_left_alone() {
+    for text in ["x", "one short line of garbage\n", &"a".repeat(511)] {
+        let (_directory, path) = place();
+        std::fs::write(&path, text).unwrap();
+        let error = fails(&path).await;
+        assert!(matches!(error, OpenError::NotADatabase { .. }), "{error:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        let names: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_cut_short_is_told_and_left_alone() {
+    let (_directory, path) = place();
+    Store::open(&path).await.unwrap().close().await;
+    let whole = std::fs::read(&path).unwrap();
+    for length in [16, 100, 511, 512, 4_000] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let error = fails(&path).await;
+        assert!(
+            matches!(
+                error,
+                OpenError::Damaged { .. } | OpenError::NotADatabase { .. }
+            ),
+            "{length}: {error:?}"
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), whole[..length], "{length}");
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_database_is_told() {
     let (_directory, path) = place();
