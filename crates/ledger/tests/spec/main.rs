@@ -3,6 +3,7 @@
 
 mod bounds;
 mod cancelling;
+mod causes;
 mod events;
 mod golden;
 mod moves;
