@@ -30,7 +30,7 @@ pub use id::{Attempt, ExecutionId, RunnerId};
 pub use job::JobSpec;
 pub use limits::{ByteSize, CpuCount, Limits};
 pub use reason::{Reason, ReasonCode};
-pub use root::RootPlan;
+pub use root::{Allow, RootPlan};
 pub use signal::{StopSignal, signal_name};
 pub use state::State;
 pub use time::{Millis, Timestamp};

@@ -24,6 +24,30 @@ pub struct RootPlan {
     /// True if the root itself may be written (where its owners allow); false for the `host` image,
     /// where only the listed mounts, the home and the temporary directories may.
     pub root_writable: bool,
+    /// Character devices of the host, absolute paths below `/dev` there, that appear under the same
+    /// paths inside and may be read and written. Sorted, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
+    /// True for a read-only `/sys`, masked where it says more than the job needs; else there is none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sys: bool,
+    /// What the job may ask of the kernel beyond what every job may. Sorted, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<Allow>,
+}
+
+/// Something that a job may ask of the kernel because it was granted by name.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Allow {
+    /// To make user namespaces, and to be root with all capabilities inside of them.
+    UserNamespaces,
+    /// To trace its own processes. Every job may, so this widens nothing.
+    Ptrace,
+    /// To mount file systems that a process of the job serves through `/dev/fuse`.
+    Fuse,
 }
 
 /// Who the job is inside.
