@@ -10,6 +10,7 @@ mod commands;
 mod damaged_state;
 mod environment;
 mod exit_codes;
+mod forbidden;
 mod formats;
 mod home;
 mod left_overs;

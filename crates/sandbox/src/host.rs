@@ -85,7 +85,9 @@ impl Check {
 
 /// Looks at everything. Only for a process with one thread: some checks fork.
 pub fn probe_host() -> HostSupport {
-    let mut checks = vec![kernel(), user_namespaces(), sub_id_ranges(), overlay()];
+    let namespaces = user_namespaces();
+    let overlay = overlay(&namespaces);
+    let mut checks = vec![kernel(), namespaces, sub_id_ranges(), overlay];
     checks.extend(cgroups());
     checks.extend([landlock(), seccomp()]);
     checks.push(device(
@@ -169,7 +171,18 @@ fn user_namespaces() -> Check {
         new_file_system(c"tmpfs", &[], 0)?;
         process::bring_loopback_up()
     };
-    let error = match try_in_child(all, attempt) {
+    let own_proc = || new_file_system(c"proc", &[], 0).map(drop);
+    let tried = try_in_child(all, attempt).map_err(|error| (error, namespace_refusal()));
+    let tried = tried.and_then(|()| {
+        try_in_child(all, own_proc).map_err(|error| {
+            // The kernel gives nobody a whole /proc who only sees a part of it.
+            let rule = "mounts over parts of /proc, as containers have them";
+            let fix = "in Docker: --security-opt systempaths=unconfined; in Podman: --security-opt \
+                       unmask=ALL; elsewhere: umount what is mounted below /proc";
+            (error, Refusal::new(rule, fix))
+        })
+    });
+    let (error, Refusal { rule, fix }) = match tried {
         Ok(()) => {
             return Check::new(
                 NAME,
@@ -177,9 +190,8 @@ fn user_namespaces() -> Check {
                 "user, mount, pid, net, ipc, uts and cgroup",
             );
         }
-        Err(error) => error,
+        Err(refused) => refused,
     };
-    let Refusal { rule, fix } = namespace_refusal();
     Check::new(NAME, CheckState::Missing, error.to_string())
         .blocked_by(rule)
         .fix(fix)
@@ -281,7 +293,7 @@ fn sub_id_ranges() -> Check {
     }
 }
 
-fn overlay() -> Check {
+fn overlay(namespaces: &Check) -> Check {
     const NAME: &str = "overlay";
     let (uid, gid) = (
         rustix::process::geteuid().as_raw(),
@@ -311,6 +323,12 @@ fn overlay() -> Check {
             CheckState::Ok,
             "overlayfs can be mounted in a user namespace",
         ),
+        // What forbids the namespace forbids this with it, and says nothing of the module.
+        Err(error) if namespaces.state == CheckState::Missing => Check {
+            name: NAME.to_owned(),
+            found: error.to_string(),
+            ..namespaces.clone()
+        },
         Err(error) => Check::new(NAME, CheckState::Missing, error.to_string())
             .blocked_by(
                 "no overlayfs in a user namespace (Linux 5.11 has it, if the module is there)",

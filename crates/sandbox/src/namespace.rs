@@ -18,7 +18,10 @@ use crate::sys::{mount, process};
 
 /// Becomes what sandboxes are made from: root with mounts of its own, or root of a user namespace.
 pub(crate) fn assume_identity(no_sub_ids: &mut Option<String>) -> Result<Identity, String> {
-    let refused = |what: &str, error: &io::Error| format!("{what}: {error}");
+    let refused = |what: &str, error: &io::Error| {
+        let error = namespace_refusal().explain(error);
+        format!("{what}: {error}")
+    };
     let (uid, gid) = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
