@@ -17,6 +17,7 @@ mod left_overs;
 mod limits;
 mod links;
 mod listing;
+mod live;
 mod logs;
 mod odd_images;
 mod processes;
