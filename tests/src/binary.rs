@@ -1,4 +1,5 @@
-//! The binary that is tried: built once, and copied to where every user can read it.
+//! The binary that is tried, and the probes that are run in it: built once, and copied to where every
+//! user can read them.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -14,7 +15,23 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 /// Copies that are kept. A suite that runs at the same time may use an older one.
-const KEPT_MAX: usize = 8;
+const KEPT_MAX: usize = 16;
+
+/// A binary of this workspace.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    package: &'static str,
+    name: &'static str,
+}
+
+const PRODUCT: Program = Program {
+    package: "tidemill-cli",
+    name: "tidemill",
+};
+const PROBE: Program = Program {
+    package: "tidemill-probes",
+    name: "probe",
+};
 
 /// The binary under test.
 pub fn binary() -> &'static Path {
@@ -22,10 +39,20 @@ pub fn binary() -> &'static Path {
     BINARY.get_or_init(|| {
         let built = match env::var_os("TIDEMILL_BIN").filter(|path| !path.is_empty()) {
             Some(path) => PathBuf::from(path),
-            None => build_once(),
+            None => build_once(PRODUCT),
         };
         let _guard = lock("binary");
-        publish(&built)
+        publish(&built, PRODUCT)
+    })
+}
+
+/// The program that tries to break out of a sandbox; see its README.
+pub fn probe() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let built = build_once(PROBE);
+        let _guard = lock("binary");
+        publish(&built, PROBE)
     })
 }
 
@@ -68,12 +95,12 @@ pub(crate) fn lock(name: &str) -> File {
 }
 
 /// Builds it, unless another process of the same nextest run has done so.
-fn build_once() -> PathBuf {
+fn build_once(program: Program) -> PathBuf {
     let _guard = lock("build");
     let Ok(run) = env::var("NEXTEST_RUN_ID") else {
-        return build();
+        return build(program);
     };
-    let stamp = base().join("built");
+    let stamp = base().join(format!("built-{}", program.name));
     let noted = fs::read_to_string(&stamp).unwrap_or_default();
     if let Some((noted_run, path)) = noted.split_once('\n')
         && noted_run == run
@@ -81,13 +108,13 @@ fn build_once() -> PathBuf {
     {
         return PathBuf::from(path);
     }
-    let path = build();
+    let path = build(program);
     fs::write(&stamp, format!("{run}\n{}", path.display())).expect("the directory is ours");
     path
 }
 
 /// Builds it with the profile that this suite was built with.
-fn build() -> PathBuf {
+fn build(program: Program) -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the suite is a folder of the workspace");
@@ -96,9 +123,9 @@ fn build() -> PathBuf {
     command.current_dir(workspace).args([
         "build",
         "--package",
-        "tidemill-cli",
+        program.package,
         "--bin",
-        "tidemill",
+        program.name,
         "--message-format",
         "json-render-diagnostics",
     ]);
@@ -114,20 +141,20 @@ fn build() -> PathBuf {
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "tidemill")
+        .filter(|message| message["target"]["name"] == program.name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .expect("cargo names the executable that it built")
 }
 
 /// Copies it to a directory that every user can read, once for each build.
-fn publish(built: &Path) -> PathBuf {
+fn publish(built: &Path, program: Program) -> PathBuf {
     let metadata = fs::metadata(built)
         .unwrap_or_else(|error| panic!("there is no binary {}: {error}", built.display()));
     let mut hasher = DefaultHasher::new();
     let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
     (built, stamp).hash(&mut hasher);
     let directory = base().join(format!("bin-{:016x}", hasher.finish()));
-    let copy = directory.join("tidemill");
+    let copy = directory.join(program.name);
     if copy.exists() {
         return copy;
     }
@@ -144,8 +171,8 @@ fn publish(built: &Path) -> PathBuf {
         .mode(0o755)
         .create(&draft)
         .expect("the directory is ours");
-    fs::copy(built, draft.join("tidemill")).expect("the binary can be copied");
-    fs::set_permissions(draft.join("tidemill"), Permissions::from_mode(0o755))
+    fs::copy(built, draft.join(program.name)).expect("the binary can be copied");
+    fs::set_permissions(draft.join(program.name), Permissions::from_mode(0o755))
         .expect("the copy is ours");
     fs::rename(&draft, &directory).expect("nobody else makes it while the lock is held");
     copy

@@ -25,7 +25,7 @@ mod tree;
 mod trial;
 mod world;
 
-pub use binary::{binary, kept};
+pub use binary::{binary, kept, probe};
 pub use host::{Doctor, has_program};
 pub use leavings::Leavings;
 pub use mode::{Account, Mode};

@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tests", &[]),
+    ("probes", &[]),
 ];
 
 /// The crates that decide and never act.
@@ -57,7 +58,7 @@ const LIBRARY_HOMES: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("landlock", &["sandbox"]),
-    ("libc", &["sandbox"]),
+    ("libc", &["sandbox", "probes"]),
     ("nix", &["sandbox"]),
     ("seccompiler", &["sandbox"]),
     ("sqlx", &["store"]),

@@ -24,7 +24,7 @@ const HOMES: &[Home] = &[
     Home {
         what: "unsafe code",
         needles: &["unsafe", "asm!", "global_asm!"],
-        paths: &["crates/sandbox/"],
+        paths: &["crates/sandbox/", "tests/probes/"],
         in_tests: InTests::Banned,
     },
     Home {
@@ -40,7 +40,7 @@ const HOMES: &[Home] = &[
             "rustix::process::pivot_root",
             "rustix::process::chroot",
         ],
-        paths: &["crates/sandbox/"],
+        paths: &["crates/sandbox/", "tests/probes/"],
         in_tests: InTests::Banned,
     },
     Home {

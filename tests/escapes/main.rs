@@ -1,0 +1,47 @@
+//! Programs that try to break out, each unconfined, as root's job and as a user's: every case of
+//! `tests/probes` has a module of its name.
+//!
+//! `unconfined` proves that the probe can fail. `root` and `rootless` prove that the sandbox holds,
+//! that the next job runs, and that nothing is left on the host.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bait;
+mod probe;
+mod probe_identity;
+mod probe_kernel;
+
+/// Three tests of a case: unconfined it is broken, in the sandbox it is safe. What is different from
+/// the plain run stands behind the name.
+macro_rules! cases {
+    ($($case:ident $(=> $change:expr)?;)*) => {$(
+        mod $case {
+            use crate::probe::Probe;
+
+            fn probe() -> Probe {
+                let probe = Probe::new(stringify!($case));
+                $(
+                    let change: fn(Probe) -> Probe = $change;
+                    let probe = change(probe);
+                )?
+                probe
+            }
+
+            #[test]
+            fn unconfined() {
+                probe().unconfined();
+            }
+
+            #[test]
+            fn root() {
+                probe().confined(tidemill_tests::Mode::Root);
+            }
+
+            #[test]
+            fn rootless() {
+                probe().confined(tidemill_tests::Mode::Rootless);
+            }
+        }
+    )*};
+}
+pub(crate) use cases;
