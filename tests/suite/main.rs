@@ -8,6 +8,7 @@
 mod bad_input;
 mod commands;
 mod damaged_state;
+mod durable_logs;
 mod environment;
 mod exit_codes;
 mod forbidden;

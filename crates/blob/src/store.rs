@@ -308,10 +308,8 @@ impl Store {
 
     /// Makes the directory of a blob, durably.
     pub(crate) fn make_shard(&self, shard: &Path) -> Result<(), BlobError> {
-        if shard.is_dir() {
-            return Ok(());
-        }
         make_dir(shard)?;
+        // Whoever made it before may not have come to this point yet. It costs nothing where nothing changed.
         sync_dir(&self.base)
     }
 

@@ -11,6 +11,7 @@
 mod chunk;
 mod piece;
 pub mod reader;
+mod room;
 pub mod seal;
 mod sealed;
 mod segment;

@@ -20,6 +20,11 @@
 //!
 //! **A disk that is full** costs bytes of the log, never the job: what could not be written is
 //! counted as left out, and writing is tried again, so that the end of the log is kept where it can.
+//! The room is measured as the log grows, and a log stops before it takes what sealing it needs.
+//!
+//! **Durability.** What the spool holds has reached the disk when [`LogSpool::finish`] returns, so
+//! that a record which says that a job has ended never stands beside a log that a crash took. Before
+//! that, a crash of the machine costs the job too.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -32,6 +37,7 @@ use std::time::Duration;
 use tidemill_core::{Attempt, ByteSize, ExecutionId, LogTotals, Stream, Timestamp};
 
 use crate::piece::{PIECE_BYTES_MAX, PIECE_MICROS_MAX, PieceEncoder, PieceStart};
+use crate::room::Room;
 use crate::segment::{ChunkHead, Tally, data_path, index_path};
 
 /// A segment is this part of the kept tail …
@@ -118,6 +124,7 @@ pub struct LogSpool {
     closed: VecDeque<(u64, u64)>,
     tally: Tally,
     retry_at: Option<Timestamp>,
+    room: Room,
 }
 
 impl LogSpool {
@@ -130,7 +137,18 @@ impl LogSpool {
             closed: VecDeque::new(),
             tally: Tally::default(),
             retry_at: None,
+            room: Room::on_disk(),
         }
+    }
+
+    /// The same, where something else says how many bytes are free on the disk that a path is on.
+    #[must_use]
+    pub fn with_free_space(
+        mut self,
+        ask: impl FnMut(&Path) -> Option<u64> + Send + 'static,
+    ) -> Self {
+        self.room = Room::asked_of(Box::new(ask));
+        self
     }
 
     /// The directory that the spool is in.
@@ -179,12 +197,8 @@ impl LogSpool {
     /// What was written so far, and how much of it the limit (or the disk) leaves out.
     pub fn totals(&self) -> LogTotals {
         let total = self.tally.total();
-        let open = self.open.as_ref().map(|open| (open.start, open.end));
         let kept: u64 = self
-            .closed
-            .iter()
-            .copied()
-            .chain(open)
+            .segments()
             .map(|(start, end)| self.shares.kept(start, end, total))
             .sum();
         LogTotals {
@@ -195,17 +209,41 @@ impl LogSpool {
         }
     }
 
-    /// Ends the log: readers that follow it come to an end.
+    /// Ends the log: readers that follow it come to an end. When this returns, what the spool holds has
+    /// reached the disk.
     ///
     /// # Errors
-    /// If the mark of the end could not be written; what the spool holds is as good as before.
+    /// If that failed, or the mark of the end could not be written; for readers, what the spool holds
+    /// is as good as before.
     pub fn finish(mut self) -> Result<LogTotals, SpoolError> {
         self.close_segment();
         let totals = self.totals();
         if totals.bytes > 0 {
             self.write_end(&totals)?;
+            self.sync()?;
         }
         Ok(totals)
+    }
+
+    /// Beginning and end of each segment on disk.
+    fn segments(&self) -> impl Iterator<Item = (u64, u64)> {
+        let open = self.open.as_ref().map(|open| (open.start, open.end));
+        self.closed.iter().copied().chain(open)
+    }
+
+    /// Waits until everything has reached the disk: the files, then the names that lead to them.
+    fn sync(&self) -> Result<(), SpoolError> {
+        let files = self
+            .segments()
+            .flat_map(|(start, _)| [data_path(&self.dir, start), index_path(&self.dir, start)]);
+        let end = self.dir.join(end_mark::NAME);
+        // The directory of the attempt, that of its execution, and that of all logs.
+        let directories = self.dir.ancestors().take(3).map(Path::to_path_buf);
+        for path in files.chain([end]).chain(directories) {
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            synced.map_err(|source| failed("sync", path, source))?;
+        }
+        Ok(())
     }
 
     fn may_write(&mut self, now: Timestamp) -> bool {
@@ -230,6 +268,12 @@ impl LogSpool {
             self.close_segment();
         }
         let offset = self.position();
+        if self.room.is_due(offset) {
+            let on_disk = self.segments().map(|(start, end)| end - start).sum();
+            let measured = self.room.measure(&self.dir, offset, on_disk);
+            measured
+                .map_err(|source| failed("keep more of the log in", self.dir.clone(), source))?;
+        }
         let piece = PieceStart { offset, stream, at };
         match &mut self.open {
             None => self.open = Some(self.open_segment(piece)?),

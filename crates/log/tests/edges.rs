@@ -3,8 +3,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use tempfile::TempDir;
@@ -206,6 +206,36 @@ fn what_a_full_disk_refused_is_counted_and_the_end_is_kept() {
     );
     let sealed = LogReader::of_sealed(File::open(&path).unwrap(), &path).unwrap();
     assert_eq!(read_text(sealed).1, vec![25]);
+}
+
+#[test]
+fn a_disk_that_fills_meanwhile_cuts_the_log_before_it_takes_what_sealing_needs() {
+    let root = TempDir::new().unwrap();
+    let (dir, spool) = spool_in(&root, 64 * MIB);
+    // Somebody else fills the disk when the job has written a mebibyte.
+    let free = Arc::new(AtomicU64::new(8 * MIB));
+    let disk = Arc::clone(&free);
+    let mut spool = spool.with_free_space(move |_| Some(disk.load(Ordering::Relaxed)));
+    let line = [b'x'; 64 * 1024];
+    let mut write = |at: i64| spool.append(Stream::Stdout, Timestamp(at), &line);
+    for at in 0..16 {
+        write(at).unwrap();
+    }
+    free.store(MIB, Ordering::Relaxed);
+    let error = (16..32).find_map(|at| write(at).err()).unwrap();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("its disk is almost full: 1 MiB"), "{cause}");
+    // Nothing is tried for a while; then there is room again, and the end of the log is kept.
+    write(33).unwrap();
+    free.store(8 * MIB, Ordering::Relaxed);
+    write(5_000_000).unwrap();
+    let totals = spool.finish().unwrap();
+    assert!(totals.dropped_bytes >= 64 * 1024, "{totals:?}");
+    let kept = totals.bytes - totals.dropped_bytes;
+    assert!((MIB..2 * MIB).contains(&kept), "{totals:?}");
+    let (text, gaps, last) = read_text(LogReader::of_spool(dir));
+    assert_eq!((text.len() as u64, last), (kept, Next::End));
+    assert_eq!(gaps, [totals.dropped_bytes]);
 }
 
 #[test]
