@@ -20,6 +20,7 @@ mod links;
 mod listing;
 mod live;
 mod logs;
+mod neighbours;
 mod odd_images;
 mod processes;
 mod roots;
