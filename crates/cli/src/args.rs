@@ -1,6 +1,7 @@
 //! The command line: every command and flag, with the texts that `--help` and the manual show.
 
 mod examples;
+mod grant_names;
 mod job;
 mod mistake;
 mod other_tools;

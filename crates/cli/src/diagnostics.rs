@@ -89,6 +89,7 @@ pub(crate) fn usual_flag(pointer: &str) -> String {
         "network" => "--net".to_owned(),
         "layers" => "--layer".to_owned(),
         "labels" => "--label".to_owned(),
+        "grants" => "--grant".to_owned(),
         "limits" => match pointer.split('/').nth(2).unwrap_or_default() {
             "log" => "--log-limit".to_owned(),
             limit => format!("--{}", limit.replace('_', "-")),

@@ -38,6 +38,7 @@ pub(crate) fn draft_of(args: &JobArgs, cwd: &str) -> (Draft, FlagPlaces) {
         env: reader.variables(&args.env),
         pass_env: reader.passed(&args.pass_env),
         network: reader.text("/network", "--net", &args.net),
+        grants: reader.grants(&args.grants),
         limits: reader.limits(args),
         stop_signal: reader.text("/stop_signal", "--stop-signal", &args.stop_signal),
         user: reader.text("/user", "--user", &args.user),
@@ -99,6 +100,17 @@ impl Reader<'_> {
         layers
             .iter()
             .map(|layer| Located::new(layer.clone(), self.cwd))
+            .collect()
+    }
+
+    fn grants(&mut self, grants: &[String]) -> Vec<Located> {
+        for (index, grant) in grants.iter().enumerate() {
+            let flag = format!("--grant {}", shortened(grant));
+            self.places.insert(format!("/grants/{index}"), flag);
+        }
+        grants
+            .iter()
+            .map(|grant| Located::new(grant.clone(), self.cwd))
             .collect()
     }
 
@@ -209,6 +221,8 @@ mod tests {
             "P",
             "--net",
             "host",
+            "--grant",
+            "bind:a:/b",
             "--memory",
             "1",
             "--cpus",
@@ -246,6 +260,7 @@ mod tests {
             ("/workdir", "--workdir"),
             ("/pass_env/0", "--pass-env P"),
             ("/network", "--net"),
+            ("/grants/0", "--grant bind:a:/b"),
             ("/limits/memory", "--memory"),
             ("/limits/shm", "--shm"),
             ("/stop_signal", "--stop-signal"),

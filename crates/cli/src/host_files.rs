@@ -3,8 +3,11 @@
 use std::env;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use globset::GlobBuilder;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tidemill_core::check::{CallerVariable, PathKind, PathProblem};
 
 /// Looks for a variable of this process.
@@ -34,11 +37,28 @@ pub(crate) fn host_path(path: &str, kind: PathKind) -> Result<(), PathProblem> {
         _ => PathProblem::Unreadable(error.to_string()),
     };
     let found = fs::metadata(path).map_err(problem)?;
+    let is_device = found.file_type().is_char_device() || found.file_type().is_block_device();
     match kind {
         PathKind::Directory if !found.is_dir() => Err(PathProblem::NotDirectory),
         PathKind::File if !found.is_file() => Err(PathProblem::NotFile),
-        PathKind::Directory | PathKind::File => Ok(()),
+        PathKind::Mountable if is_device => Err(PathProblem::Device),
+        PathKind::CharacterDevice if !found.file_type().is_char_device() => {
+            Err(PathProblem::NotCharacterDevice)
+        }
+        PathKind::CharacterDevice => usable_device(path).map_err(problem)?,
+        PathKind::Directory | PathKind::File | PathKind::Mountable => Ok(()),
     }
+}
+
+/// Looks whether a device has this very name, and whether this user may use it.
+fn usable_device(path: &str) -> std::io::Result<Result<(), PathProblem>> {
+    let real = fs::canonicalize(path)?;
+    if real != Path::new(path) {
+        return Ok(Err(PathProblem::Link(real.to_string_lossy().into_owned())));
+    }
+    let wanted = Access::READ_OK | Access::WRITE_OK;
+    let may_use = accessat(CWD, path, wanted, AtFlags::EACCESS).is_ok();
+    Ok(may_use.then_some(()).ok_or(PathProblem::NotAllowed))
 }
 
 #[cfg(test)]
@@ -79,6 +99,25 @@ mod tests {
             host_path(&at("loop"), PathKind::File),
             Err(PathProblem::Unreadable(_))
         ));
+    }
+
+    #[test]
+    fn devices_are_told_apart_from_files_and_links() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        symlink("/dev/null", at("link")).unwrap();
+        let device = |path: &str| host_path(path, PathKind::CharacterDevice);
+        assert_eq!(device("/dev/null"), Ok(()));
+        let link = PathProblem::Link("/dev/null".to_owned());
+        assert_eq!(device(&at("link")), Err(link));
+        assert_eq!(device(&at("gone")), Err(PathProblem::Missing));
+        assert_eq!(device("/"), Err(PathProblem::NotCharacterDevice));
+        let mountable = |path: &str| host_path(path, PathKind::Mountable);
+        assert_eq!(mountable("/dev/null"), Err(PathProblem::Device));
+        assert_eq!(mountable(&at("link")), Err(PathProblem::Device));
+        assert_eq!(mountable(&at("")), Ok(()));
+        assert_eq!(mountable(&at("gone")), Err(PathProblem::Missing));
     }
 
     #[test]

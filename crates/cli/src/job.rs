@@ -41,6 +41,7 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
     let (flag_draft, mut flag_places) = flags::draft_of(args, &cwd);
     flag_places.shift("/layers", file_draft.layers.len());
     flag_places.shift("/pass_env", file_draft.pass_env.len());
+    flag_places.shift("/grants", file_draft.grants.len());
     let from_file = file_draft.found.len();
     let names_workspace =
         |draft: &tidemill_core::Draft| draft.workspace.is_some() || draft.no_workspace;

@@ -4,6 +4,7 @@
 //! in as [`Surroundings`].
 
 mod command;
+mod grant;
 mod naming;
 mod quantity;
 mod signal;
@@ -14,6 +15,7 @@ use crate::draft::Draft;
 use crate::job::{JobSpec, Network, SPEC_BYTES_MAX, SPEC_VERSION, Stdin};
 
 pub use command::ARGUMENTS_TOTAL_MAX;
+pub use grant::GRANTS_MAX;
 pub use naming::{LABEL_KEY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, NAME_BYTES_MAX};
 pub use quantity::{
     DISK_MIN, GRACE_MAX, LOG_MIN, MEMORY_MIN, OPEN_FILES_MAX, OPEN_FILES_MIN, PIDS_MAX, SHM_MIN,
@@ -62,6 +64,10 @@ pub enum PathKind {
     Directory,
     /// A regular file.
     File,
+    /// Anything that can be mounted somewhere else and used there: no device.
+    Mountable,
+    /// A character device that is no symbolic link and that the caller may read and write.
+    CharacterDevice,
 }
 
 /// Why a path on the host cannot be used.
@@ -76,6 +82,18 @@ pub enum PathProblem {
     /// It is there and not a regular file.
     #[error("is not a regular file")]
     NotFile,
+    /// It is a device, which needs a grant of its own.
+    #[error("is a device")]
+    Device,
+    /// It is there and not a character device.
+    #[error("is not a character device")]
+    NotCharacterDevice,
+    /// It leads to another path.
+    #[error("is a symbolic link to `{0}`")]
+    Link(String),
+    /// The caller itself may not use it.
+    #[error("cannot be read and written by the user that runs tidemill")]
+    NotAllowed,
     /// The system did not let us look.
     #[error("cannot be looked at: {0}")]
     Unreadable(String),
@@ -110,6 +128,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     let workspace = source::check_workspace(draft, surroundings, &mut findings);
     let workdir = source::check_workdir(draft, workspace.as_ref(), &mut findings);
     let network = check_network(draft, &mut findings);
+    let (network, grants) = grant::check_grants(draft, network, surroundings, &mut findings);
     let limits = quantity::check_limits(draft, &mut findings);
     let stop_signal = signal::check_stop_signal(draft, &mut findings);
     let user = quantity::check_user(draft, &mut findings);
@@ -134,6 +153,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
         env: draft.env.clone(),
         pass_env: command::passed_names(draft),
         network,
+        grants,
         limits,
         stop_signal,
         user,

@@ -132,6 +132,8 @@ pub enum DiagnosticCode {
     ImageForm,
     /// A layer is not of a known form.
     LayerForm,
+    /// A grant is not of a known form.
+    GrantForm,
     /// A pattern cannot be read.
     Pattern,
     /// A path on the host is not there, or not what it must be.
@@ -179,6 +181,7 @@ impl DiagnosticCode {
             Self::LabelForm => "label_form",
             Self::ImageForm => "image_form",
             Self::LayerForm => "layer_form",
+            Self::GrantForm => "grant_form",
             Self::Pattern => "pattern",
             Self::HostPath => "host_path",
             Self::RelativePath => "relative_path",

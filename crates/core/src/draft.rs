@@ -54,6 +54,10 @@ pub struct Draft {
     pub pass_env: Vec<String>,
     /// `none` (default: a loopback of its own) or `host`.
     pub network: Option<String>,
+    /// What it gets beyond that, by name: `userns`, `ptrace`, `fuse`, `kvm`, `sys`, `device:PATH`,
+    /// `net:host` or `bind:SRC:DEST[:rw]`.
+    #[schemars(default)]
+    pub grants: Vec<Located>,
     /// Bounds.
     #[schemars(default)]
     pub limits: LimitsDraft,
@@ -155,8 +159,8 @@ fn quantity(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl Draft {
-    /// This draft with everything that `upper` says laid over it. Layers and passed variables are
-    /// added to what is there, labels and variables replace those of the same name, and a program
+    /// This draft with everything that `upper` says laid over it. Layers, passed variables and grants
+    /// are added to what is there, labels and variables replace those of the same name, and a program
     /// brings its own arguments.
     #[must_use]
     pub fn overlay(self, upper: Self) -> Self {
@@ -184,6 +188,7 @@ impl Draft {
             env: joined(self.env, upper.env),
             pass_env: [self.pass_env, upper.pass_env].concat(),
             network: upper.network.or(self.network),
+            grants: [self.grants, upper.grants].concat(),
             limits: self.limits.overlay(upper.limits),
             stop_signal: upper.stop_signal.or(self.stop_signal),
             user: upper.user.or(self.user),

@@ -1,7 +1,11 @@
 //! What a job may touch beyond its own sandbox. Each is data: shown by `explain`, kept in the record.
 
+mod request;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use request::GrantRequest;
 
 /// One thing of the host that a job was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +31,13 @@ pub enum Grant {
     },
     /// The caller's standard input is the job's.
     Stdin,
+    /// Something that was asked for by name. Paths and the network, which were too, are above.
+    Named {
+        /// What was asked for, for example `userns` or `device:/dev/net/tun`.
+        name: String,
+        /// What it gives beyond the sandbox of every job.
+        widens: String,
+    },
     /// A wall of the sandbox that this host cannot build; the job runs without it.
     Missing {
         /// Which wall, for example `cgroup.memory`.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::grant::GrantRequest;
 use crate::limits::Limits;
 use crate::signal::StopSignal;
 use crate::time::Millis;
@@ -50,6 +51,9 @@ pub struct JobSpec {
     pub pass_env: Vec<String>,
     /// The network.
     pub network: Network,
+    /// What it gets beyond that, by name: sorted, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<GrantRequest>,
     /// Bounds.
     pub limits: Limits,
     /// What asks all its processes to end; SIGTERM if absent.
@@ -90,6 +94,7 @@ impl JobSpec {
             env: BTreeMap::new(),
             pass_env: Vec::new(),
             network: Network::None,
+            grants: Vec::new(),
             limits: Limits::default(),
             stop_signal: StopSignal::default(),
             user: None,

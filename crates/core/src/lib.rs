@@ -25,7 +25,7 @@ pub use diagnostic::{Diagnostic, DiagnosticCode, Severity};
 pub use digest::Digest;
 pub use draft::Draft;
 pub use event::{Event, EventRecord, LogPiece, Stream};
-pub use grant::Grant;
+pub use grant::{Grant, GrantRequest};
 pub use id::{Attempt, ExecutionId, RunnerId};
 pub use job::JobSpec;
 pub use limits::{ByteSize, CpuCount, Limits};

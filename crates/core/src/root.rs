@@ -24,8 +24,9 @@ pub struct RootPlan {
     /// True if the root itself may be written (where its owners allow); false for the `host` image,
     /// where only the listed mounts, the home and the temporary directories may.
     pub root_writable: bool,
-    /// Character devices of the host, absolute paths below `/dev` there, that appear under the same
-    /// paths inside and may be read and written. Sorted, each once.
+    /// Character devices of the host beside [`DEVICES`], absolute paths below `/dev` there without
+    /// symbolic links, that appear under the same paths inside and may be read and written. Sorted,
+    /// each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
     /// True for a read-only `/sys`, masked where it says more than the job needs; else there is none.
@@ -35,6 +36,16 @@ pub struct RootPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Allow>,
 }
+
+/// The devices that every job has.
+pub const DEVICES: [&str; 6] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
 
 /// Something that a job may ask of the kernel because it was granted by name.
 #[derive(

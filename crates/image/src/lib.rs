@@ -7,6 +7,8 @@
 pub mod account;
 mod archive;
 mod beneath;
+mod bind;
+mod device;
 mod environment;
 mod fit;
 mod glob;
@@ -29,6 +31,8 @@ mod workdir;
 mod workspace;
 
 pub use archive::ArchiveError;
+pub use bind::BindError;
+pub use device::DeviceError;
 pub use environment::PATH_DEFAULT;
 pub use glob::{GatherError, LOOKED_AT_MAX};
 pub use host_image::MACHINE_ID;

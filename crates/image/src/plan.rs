@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use tidemill_core::job::{Image, JobSpec, Network, Stdin};
 use tidemill_core::root::{GeneratedFile, Node, Owners};
-use tidemill_core::{Grant, Reason, ReasonCode, RootPlan};
+use tidemill_core::{Allow, Grant, GrantRequest, Reason, ReasonCode, RootPlan};
 
 use crate::account::{self, Identity, UserDatabase};
 use crate::beneath;
+use crate::bind::{self, BindError, Binds};
+use crate::device::{self, DeviceError};
 use crate::environment;
 use crate::fit;
 use crate::host_image;
@@ -48,13 +50,18 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
     for layer in &spec.layers {
         layer::add(layer, host, trees, &mut stack)?;
     }
+    let binds = bind::add(spec, host, workspace.as_ref(), trees, &mut stack)?;
+    let devices = device::find(spec, host)?;
     fit::check(&stack)?;
-    let identity = identify(spec, host, &stack)?;
+    let identity = identify(spec, host, &stack, &binds)?;
     if identity.account.home != "/" {
         fit::check_home(&stack, &identity.account.home)?;
         stack.open_home(&identity.account.home, trees)?;
     }
-    let files = generated_files(spec, host, &identity, &stack);
+    let mut files = generated_files(spec, host, &identity, &stack);
+    files.extend(tools.files.iter().cloned());
+    // Nothing is written into what was asked for as it is on the host.
+    files.retain(|file| !binds.cover(&file.path, &stack));
     for file in &files {
         fit::check_file(&stack, &file.path)?;
     }
@@ -63,6 +70,8 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
     let mut grants = std::mem::take(&mut stack.grants);
     grants.extend(tools.notes);
     grants.extend(variables.grants);
+    grants.extend(binds.grants(&stack));
+    grants.extend(named(spec));
     if spec.network == Network::Host {
         grants.push(Grant::HostNetwork);
     }
@@ -74,17 +83,34 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
             trees: stack.trees,
             nodes: stack.nodes,
             mounts: stack.mounts,
-            files: [files, tools.files].concat(),
+            files,
             account: identity.account,
             root_writable: stack.root_writable,
-            devices: Vec::new(),
-            sys: false,
-            allow: Vec::new(),
+            devices,
+            sys: spec.grants.contains(&GrantRequest::Sys),
+            allow: allowed(spec),
         },
         env: variables.list,
         grants,
         workdir,
     })
+}
+
+/// What was asked for by name and is no path and no network.
+fn named(spec: &JobSpec) -> impl Iterator<Item = Grant> {
+    let is_path = |grant: &&GrantRequest| matches!(grant, GrantRequest::Bind { .. });
+    let others = spec.grants.iter().filter(move |grant| !is_path(grant));
+    others.map(|grant| Grant::Named {
+        name: grant.to_string(),
+        widens: grant.widens(),
+    })
+}
+
+fn allowed(spec: &JobSpec) -> Vec<Allow> {
+    let mut allowed: Vec<Allow> = spec.grants.iter().filter_map(GrantRequest::allow).collect();
+    allowed.sort();
+    allowed.dedup();
+    allowed
 }
 
 fn add_image(
@@ -130,8 +156,14 @@ fn add_image(
     Ok(toolchain::Tools::default())
 }
 
-fn identify(spec: &JobSpec, host: &HostView, stack: &Stack) -> Result<Identity, PlanError> {
-    let found = if spec.image == Image::Host && !stack.is_layered("/etc/passwd") {
+fn identify(
+    spec: &JobSpec,
+    host: &HostView,
+    stack: &Stack,
+    binds: &Binds,
+) -> Result<Identity, PlanError> {
+    let is_replaced = |path: &str| stack.is_layered(path) || binds.cover(path, stack);
+    let found = if spec.image == Image::Host && !is_replaced("/etc/passwd") {
         UserDatabase::read_host(&host.root)
     } else {
         for path in ["/etc/passwd", "/etc/group"] {
@@ -324,7 +356,7 @@ pub enum PlanError {
         dest: String,
     },
     /// A destination belongs to the sandbox itself.
-    #[error("`{dest}` is made by the sandbox itself, and no layer goes there")]
+    #[error("`{dest}` is made by the sandbox itself, and nothing else goes there")]
     DestIsSandbox {
         /// The destination.
         dest: String,
@@ -358,6 +390,26 @@ pub enum PlanError {
     TooManyLinks {
         /// The path.
         path: String,
+    },
+    /// Something of the host cannot be shown as it is.
+    #[error("`{source_path}` cannot be bound at `{dest}`")]
+    Bind {
+        /// The path on the host.
+        source_path: String,
+        /// The path in the sandbox.
+        dest: String,
+        /// Why not.
+        #[source]
+        source: BindError,
+    },
+    /// A device of the host cannot be given to a job.
+    #[error("the device `{path}` cannot be granted")]
+    Device {
+        /// The path on the host.
+        path: String,
+        /// Why not.
+        #[source]
+        source: DeviceError,
     },
     /// The working directory cannot be used.
     #[error("the working directory `{path}` cannot be used: {why}")]
@@ -492,6 +544,8 @@ impl PlanError {
             Self::NotADirectory { .. } | Self::TooManyLinks { .. } => {
                 "choose another destination, or mend that path in the image".into()
             }
+            Self::Bind { source, .. } => source.hint(),
+            Self::Device { source, .. } => source.hint(),
             Self::Workdir { .. } => {
                 "name a directory of the sandbox with an absolute path; `tidemill explain` shows \
                  what is there"

@@ -35,7 +35,7 @@ pub(crate) fn canonical(path: &str, what: &'static str) -> Result<(String, Metad
 
 /// True if a path lies on a file system through which the kernel shows or changes the host. A
 /// workspace there is refused by its own rule.
-fn is_kernels(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_kernels(path: &Path) -> io::Result<bool> {
     /// The magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs,
     /// configfs, bpf, devpts, efivarfs.
     const KERNEL: [u64; 11] = [

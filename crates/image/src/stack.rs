@@ -402,14 +402,14 @@ impl Stack {
     }
 
     /// The mount that a path lies in (and that is not the path itself).
-    fn mount_above(&self, path: &str) -> Option<&RootMount> {
+    pub(crate) fn mount_above(&self, path: &str) -> Option<&RootMount> {
         self.mounts
             .iter()
             .filter(|mount| below(path, &mount.dest).is_some())
             .max_by_key(|mount| mount.dest.len())
     }
 
-    fn mounts_below<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a RootMount> {
+    pub(crate) fn mounts_below<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a RootMount> {
         self.mounts
             .iter()
             .filter(move |mount| below(&mount.dest, path).is_some())
@@ -537,7 +537,7 @@ impl Stack {
     /// Makes sure that there is something to mount on at `path`, which shows nothing: in the root
     /// itself the sandbox makes it; in a mount it has to be in a tree, because that may be read-only or
     /// belong to somebody in whose name nothing can be made.
-    fn make_way(
+    pub(crate) fn make_way(
         &mut self,
         path: &str,
         last: SkeletonStep,
@@ -567,7 +567,7 @@ impl Stack {
         Ok(())
     }
 
-    fn kind_of_mount(&self, dest: &str) -> SkeletonStep {
+    pub(crate) fn kind_of_mount(&self, dest: &str) -> SkeletonStep {
         let is_file = self
             .mounts
             .iter()
@@ -603,7 +603,8 @@ impl Stack {
         });
     }
 
-    fn insert(&mut self, mount: RootMount) {
+    /// Adds a mount before those that lie below it.
+    pub(crate) fn insert(&mut self, mount: RootMount) {
         let place = self
             .mounts
             .iter()
@@ -620,7 +621,7 @@ fn node_path(node: &Node) -> &str {
 }
 
 /// Refuses destinations that belong to the kernel.
-fn refuse_closed(at: &str) -> Result<(), PlanError> {
+pub(crate) fn refuse_closed(at: &str) -> Result<(), PlanError> {
     let closed = CLOSED
         .iter()
         .any(|path| at == *path || below(at, path).is_some());

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
+use super::grant_names::GrantNames;
+
 /// What `run` takes.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -84,6 +86,21 @@ pub(crate) struct JobArgs {
     /// The network: none (a loopback of its own) or host [default: none]
     #[arg(long, value_name = "NET", help_heading = "What the job sees")]
     pub(crate) net: Option<String>,
+
+    /// Give the job something that others do not get; may be given several times
+    ///
+    /// `userns` user namespaces, `ptrace` (every job may trace its own processes), `fuse` /dev/fuse and
+    /// its mounts, `kvm` /dev/kvm, `sys` a read-only /sys, `device:PATH` a character device, `net:host`
+    /// as --net host, `bind:SRC:DEST[:rw]` a directory or file as it is on the host, read-only without
+    /// `rw`. `tidemill explain` says what each of them opens.
+    #[arg(
+        long = "grant",
+        value_name = "NAME",
+        value_parser = GrantNames,
+        hide_possible_values = true,
+        help_heading = "What the job sees"
+    )]
+    pub(crate) grants: Vec<String>,
 
     /// Memory of all its processes together, such as 512MiB [default: 7/8 of this machine's]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]

@@ -16,8 +16,8 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
     (
         &["-v", "--volume", "--mount"],
-        "--layer dir:SRC=DEST lays a directory over the image; --workspace DIR --write lets the job \
-         change a real one",
+        "--layer dir:SRC=DEST lays a directory over the image; --grant bind:SRC:DEST[:rw] shows a real \
+         one; --workspace DIR --write lets the job work in one",
     ),
     (
         &["-e"],
@@ -45,9 +45,11 @@ const FLAGS: &[(&[&str], &str)] = &[
         &["--entrypoint"],
         "the program and its arguments stand after `--`",
     ),
+    (&["--device"], "write --grant device:PATH"),
     (
-        &["--privileged", "--cap-add", "--security-opt", "--device"],
-        "there is no such thing: a job gets what `tidemill explain` lists, and nothing gives it more",
+        &["--privileged", "--cap-add", "--security-opt"],
+        "write --grant with each thing that it needs, such as userns or sys; `tidemill explain` shows \
+         what a job gets",
     ),
     (&["--shm-size"], "write --shm SIZE"),
     (&["--pids-limit"], "write --pids N"),

@@ -1,7 +1,7 @@
 //! `tidemill explain`: what a job would see and be granted. Layers are unpacked, nothing is run.
 
 use serde::Serialize;
-use tidemill_core::{Grant, JobSpec, RootPlan};
+use tidemill_core::{Grant, GrantRequest, JobSpec, RootPlan};
 use tidemill_image::{PlanError, Planned, build_layer, layer_keys, plan};
 use tidemill_ledger::Redactor;
 use tidemill_sandbox::{Check, CheckState, probe_host};
@@ -19,8 +19,9 @@ use crate::ui::{Ui, plain};
 /// Characters of a command that are shown.
 const COMMAND_CHARS_MAX: usize = 2000;
 
-/// Checks of `doctor` that say nothing about a job in the syscall tier.
-const FOR_OTHER_TIERS: [&str; 2] = ["kvm", "fuse"];
+/// Checks of `doctor` that say nothing about a job that was not granted the same.
+const FOR_GRANTS: [(&str, GrantRequest); 2] =
+    [("kvm", GrantRequest::Kvm), ("fuse", GrantRequest::Fuse)];
 
 /// The answer as JSON.
 #[derive(Debug, Serialize)]
@@ -64,7 +65,7 @@ pub(crate) fn explain(
     let lacking: Vec<Check> = probe_host()
         .checks
         .into_iter()
-        .filter(|check| check.state != CheckState::Ok && !FOR_OTHER_TIERS.contains(&&*check.name))
+        .filter(|check| check.state != CheckState::Ok && is_needed(&check.name, &job.spec))
         .collect();
     // What is explained is kept in logs as records are, so it says no more than they do.
     let spec = Redactor::new(secret_values(&job.spec)).spec(&job.spec);
@@ -81,6 +82,13 @@ pub(crate) fn explain(
         Format::Text => output.line(&page(&spec, &planned, &lacking))?,
     }
     Ok(0)
+}
+
+fn is_needed(check: &str, spec: &JobSpec) -> bool {
+    FOR_GRANTS
+        .iter()
+        .find(|(name, _)| *name == check)
+        .is_none_or(|(_, grant)| spec.grants.contains(grant))
 }
 
 fn not_planned(error: &PlanError) -> Failure {

@@ -28,7 +28,7 @@ mod tests {
     use serde_json::{Value, json};
     use tidemill_core::check::{Surroundings, check};
     use tidemill_core::event::{EVENT_VERSION, Outcome};
-    use tidemill_core::{Event, ExecutionId, Reason, ReasonCode, State, Timestamp};
+    use tidemill_core::{Event, ExecutionId, Grant, Reason, ReasonCode, State, Timestamp};
 
     use super::*;
     use crate::testing::snapshot;
@@ -47,6 +47,7 @@ mod tests {
                 json!({
                     "version": 1, "program": "a", "args": ["b"], "image": "none",
                     "layers": ["dir:x"], "workspace": ".", "env": { "A": "b" },
+                    "grants": ["userns", "bind:a:/b:rw"],
                     "limits": { "memory": "1GiB", "cpus": 1.5, "pids": 7, "timeout": null },
                     "stop_signal": "INT", "user": 1000, "tty": true, "priority": -1, "estimate": "1s", "name": null
                 }),
@@ -68,6 +69,8 @@ mod tests {
             (json!({ "program": "a", "tty": "yes" }), false),
             (json!({ "program": "a", "stop_signal": 2 }), true),
             (json!({ "program": "a", "stop_signal": ["INT"] }), false),
+            (json!({ "program": "a", "grants": "userns" }), false),
+            (json!({ "program": "a", "grants": [["userns"]] }), false),
             (json!({ "program": "a", "found": [] }), false),
             (json!([]), false),
         ] {
@@ -82,11 +85,15 @@ mod tests {
         let job = json!({
             "program": "a", "image": "dir:/x", "layers": ["glob:/a/*", "file:/a=/b"],
             "workspace": "/w", "user": "1:2", "stop_signal": 2,
+            "grants": ["bind:/a:/b:rw", "userns", "kvm", "device:/dev/net/tun"],
             "limits": { "memory": "1GiB", "cpus": 2, "shm": "1MiB" }
         });
         let (spec, _) = check(&Draft::from_json(&job, "/base"), &Surroundings::default());
         let spec = serde_json::to_value(spec.unwrap()).unwrap();
         assert_eq!(spec["stop_signal"], "SIGINT");
+        let bind = json!({ "kind": "bind", "source": "/a", "dest": "/b", "write": true });
+        assert_eq!(spec["grants"][0], json!({ "kind": "userns" }));
+        assert_eq!(spec["grants"][3], bind);
         assert!(validates(SchemaChoice::Spec, &spec), "{spec}");
         assert!(!validates(SchemaChoice::Spec, &json!({ "program": "a" })));
     }
@@ -95,6 +102,10 @@ mod tests {
     fn records_and_events_fit_their_schemas() {
         let mut record = snapshot(1, State::Failed);
         record.signal = Some(9);
+        record.grants = vec![Grant::Named {
+            name: "userns".into(),
+            widens: "more".into(),
+        }];
         record.reason = Some(Reason::new(ReasonCode::Memory, "too much").with_hint("raise it"));
         let record = serde_json::to_value(record).unwrap();
         assert!(validates(SchemaChoice::Record, &record), "{record}");

@@ -16,20 +16,21 @@ const fn rank(grant: &Grant) -> u8 {
     match grant {
         Grant::Missing { .. } => 0,
         Grant::HostNetwork => 1,
-        Grant::Stdin => 2,
-        Grant::Environment { .. } => 3,
+        Grant::Named { .. } => 2,
+        Grant::Stdin => 3,
+        Grant::Environment { .. } => 4,
         Grant::Path {
             access: PathAccess::Write,
             ..
-        } => 4,
+        } => 5,
         Grant::Path {
             access: PathAccess::CopyOnWrite,
             ..
-        } => 5,
+        } => 6,
         Grant::Path {
             access: PathAccess::ReadOnly,
             ..
-        } => 6,
+        } => 7,
     }
 }
 
@@ -38,7 +39,12 @@ fn line(grant: &Grant) -> String {
         Grant::Missing { wall, why } => {
             format!("missing wall   {} ({})", plain(wall), plain(why))
         }
-        Grant::HostNetwork => "network        the host's".to_owned(),
+        Grant::HostNetwork => {
+            "network        the host's: the job reaches what this machine reaches".to_owned()
+        }
+        Grant::Named { name, widens } => {
+            format!("{:<13}  {}", plain(name), plain(widens))
+        }
         Grant::Stdin => "stdin          the caller's".to_owned(),
         Grant::Environment { name } => format!("variable       {}", plain(name)),
         Grant::Path {

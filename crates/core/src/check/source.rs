@@ -355,19 +355,19 @@ pub(super) fn check_workdir(
 }
 
 /// A path on the host that a setting names.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     place: &'a str,
     what: &'a str,
     kind: PathKind,
 }
 
 impl<'a> Wanted<'a> {
-    const fn new(place: &'a str, what: &'a str, kind: PathKind) -> Self {
+    pub(super) const fn new(place: &'a str, what: &'a str, kind: PathKind) -> Self {
         Self { place, what, kind }
     }
 
     /// The path as the spec has it: absolute, or relative to `base` as written.
-    fn find(
+    pub(super) fn find(
         &self,
         text: &str,
         base: &str,
@@ -395,12 +395,25 @@ impl<'a> Wanted<'a> {
         if let Err(problem) = (surroundings.host_path)(&path, kind) {
             let message = format!("{what} `{}` {}", shown(&path), shown(&problem.to_string()));
             let hint = match problem {
+                PathProblem::Missing if kind == PathKind::CharacterDevice => {
+                    "this machine does not have it; its driver may not be loaded".to_owned()
+                }
+                PathProblem::Missing if text.starts_with("~/") => {
+                    "the shell takes `~` for your home only at the beginning of a word; write $HOME".to_owned()
+                }
                 PathProblem::Missing if !text.starts_with('/') => {
                     format!("relative paths start from {}", shown(base))
                 }
                 PathProblem::Missing => "write a path that is there".to_owned(),
                 PathProblem::NotDirectory => "name a directory".to_owned(),
                 PathProblem::NotFile => "name a regular file".to_owned(),
+                PathProblem::Device => format!("write device:{} for a character device", shown(&path)),
+                PathProblem::NotCharacterDevice => "name a character device".to_owned(),
+                PathProblem::Link(target) => format!("name {} itself", shown(&target)),
+                PathProblem::NotAllowed => {
+                    "let that user read and write it; mostly this means to join the group that owns it"
+                        .to_owned()
+                }
                 PathProblem::Unreadable(_) => "let the user that runs tidemill read it".to_owned(),
             };
             findings
@@ -412,12 +425,14 @@ impl<'a> Wanted<'a> {
 }
 
 /// A destination in the sandbox.
-fn sandbox_path(findings: &mut Findings, place: &str, text: &str) -> String {
+pub(super) fn sandbox_path(findings: &mut Findings, place: &str, text: &str) -> String {
     let what = "the destination";
     if !text.starts_with('/') {
         let message = format!("the destination `{}` is not an absolute path", shown(text));
         let hint = if text.is_empty() {
-            "write a path in the sandbox after the `=`".to_owned()
+            "write a path in the sandbox".to_owned()
+        } else if place.starts_with("/grants/") {
+            format!("write /{}", shown(text))
         } else {
             format!(
                 "write /{0}; if `=` belongs to the source's name, add `=` and a destination",
@@ -449,7 +464,7 @@ fn sandbox_path(findings: &mut Findings, place: &str, text: &str) -> String {
     tidied(text)
 }
 
-fn short_enough(findings: &mut Findings, place: &str, what: &str, path: &str) -> bool {
+pub(super) fn short_enough(findings: &mut Findings, place: &str, what: &str, path: &str) -> bool {
     if path.len() <= PATH_BYTES_MAX {
         return true;
     }
@@ -465,7 +480,7 @@ fn short_enough(findings: &mut Findings, place: &str, what: &str, path: &str) ->
 
 /// The path without `.`, doubled and trailing slashes. `..` stays: with symbolic links, only the
 /// file system knows where it leads.
-fn tidied(path: &str) -> String {
+pub(super) fn tidied(path: &str) -> String {
     let parts: Vec<&str> = path
         .split('/')
         .filter(|part| !part.is_empty() && *part != ".")
@@ -473,7 +488,7 @@ fn tidied(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-fn is_within(path: &str, directory: &str) -> bool {
+pub(super) fn is_within(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

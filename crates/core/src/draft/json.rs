@@ -8,7 +8,7 @@ use super::{Draft, LimitsDraft, Located};
 use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest, pointer};
 
 /// The fields of a job file.
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 23] = [
     "version",
     "name",
     "labels",
@@ -23,6 +23,7 @@ const FIELDS: [&str; 22] = [
     "env",
     "pass_env",
     "network",
+    "grants",
     "limits",
     "stop_signal",
     "user",
@@ -46,8 +47,12 @@ const LIMIT_FIELDS: [&str; 9] = [
     "open_files",
 ];
 
+/// What is written for the mounts of other tools.
+const MOUNTS: &str = "write `layers`, for example \"dir:SRC=DEST\", or `grants` with \"bind:SRC:DEST[:rw]\" for the \
+                      host's files as they are";
+
 /// Words that other tools use, and what is written here.
-const OTHER_WORDS: [(&str, &str); 17] = [
+const OTHER_WORDS: [(&str, &str); 22] = [
     ("command", "write `program` and `args`"),
     ("cmd", "write `program` and `args`"),
     ("arguments", "write `args`"),
@@ -60,8 +65,19 @@ const OTHER_WORDS: [(&str, &str); 17] = [
         "directory",
         "write `workspace` (a directory of the host) or `workdir`",
     ),
-    ("mounts", "write `layers`, for example \"dir:SRC=DEST\""),
-    ("volumes", "write `layers`, for example \"dir:SRC=DEST\""),
+    ("mounts", MOUNTS),
+    ("volumes", MOUNTS),
+    ("binds", MOUNTS),
+    ("grant", "write `grants`, for example [\"userns\"]"),
+    (
+        "devices",
+        "write `grants`, for example [\"device:/dev/net/tun\"]",
+    ),
+    ("privileged", "write `grants` with each thing that it needs"),
+    (
+        "capabilities",
+        "write `grants` with each thing that it needs",
+    ),
     ("log_limit", "write `limits.log`"),
     ("time_limit", "write `limits.timeout`"),
     ("container", "write `image`"),
@@ -107,10 +123,7 @@ impl Reader<'_> {
             "program" => draft.program = self.text(&place, value),
             "args" => draft.args = self.texts(&place, value),
             "image" => draft.image = self.text(&place, value).map(|text| self.located(text)),
-            "layers" => {
-                let layers = self.texts(&place, value);
-                draft.layers = layers.into_iter().map(|text| self.located(text)).collect();
-            }
+            "layers" => draft.layers = self.located_list(&place, value),
             "workspace" => {
                 draft.workspace = self.text(&place, value).map(|text| self.located(text));
             }
@@ -120,6 +133,7 @@ impl Reader<'_> {
             "env" => draft.env = self.text_map(&place, value),
             "pass_env" => draft.pass_env = self.texts(&place, value),
             "network" => draft.network = self.text(&place, value),
+            "grants" => draft.grants = self.located_list(&place, value),
             "limits" => draft.limits = self.limits(&place, value),
             "stop_signal" => draft.stop_signal = self.quantity(&place, value),
             "user" => draft.user = self.quantity(&place, value),
@@ -213,6 +227,11 @@ impl Reader<'_> {
 
     fn located(&self, text: String) -> Located {
         Located::new(text, self.base)
+    }
+
+    fn located_list(&mut self, place: &str, value: &Value) -> Vec<Located> {
+        let texts = self.texts(place, value);
+        texts.into_iter().map(|text| self.located(text)).collect()
     }
 
     fn text(&mut self, place: &str, value: &Value) -> Option<String> {
@@ -322,6 +341,7 @@ fn example_of(place: &str, expected: &str) -> String {
         ("/program", _) => r#""program": "cargo""#,
         ("/args", _) => r#""args": ["test", "--workspace"]"#,
         ("/layers", _) => r#""layers": ["dir:SRC=DEST"]"#,
+        ("/grants", _) => r#""grants": ["device:/dev/net/tun", "bind:SRC:DEST:rw"]"#,
         ("/env", _) => r#""env": {"RUST_LOG": "debug"}"#,
         ("/labels", _) => r#""labels": {"branch": "main"}"#,
         ("/limits", _) => r#""limits": {"memory": "512MiB"}"#,

@@ -171,6 +171,9 @@ fn left_overs(count: u64) -> Reason {
     )
 }
 
+/// Calls that are refused only where they make a namespace.
+const MAKE_NAMESPACES: [&str; 2] = ["clone", "unshare"];
+
 /// A warning about system calls that policy refused; nothing if there were none.
 fn refused(calls: &[RefusedCall]) -> Option<Reason> {
     let texts: Vec<String> = calls
@@ -180,12 +183,21 @@ fn refused(calls: &[RefusedCall]) -> Option<Reason> {
             times => format!("{} ({times} times)", call.call),
         })
         .collect();
+    let wanted_namespaces = calls
+        .iter()
+        .any(|call| MAKE_NAMESPACES.contains(&call.call.as_str()));
+    let hint = if wanted_namespaces {
+        "if it needs user namespaces, as browsers and container tools do, --grant userns gives them; \
+         docs/reference/system-calls.md says why they are refused otherwise"
+    } else {
+        "docs/reference/system-calls.md says why"
+    };
     (!texts.is_empty()).then(|| {
         Reason::new(
             ReasonCode::Refused,
             format!("refused by the sandbox's policy: {}", texts.join(", ")),
         )
-        .with_hint("docs/reference/system-calls.md says why")
+        .with_hint(hint)
     })
 }
 

@@ -172,6 +172,12 @@ fn f10_refused_calls_are_named_in_one_warning() {
     };
     let expected = "refused: refused by the sandbox's policy: mount, unshare (12 times)";
     assert_eq!(check(ended), only_warned(expected));
+    let offers = |calls: &[RefusedCall]| {
+        let hint = refused(calls).and_then(|reason| reason.hint);
+        hint.is_some_and(|hint| hint.contains("--grant userns"))
+    };
+    assert!(offers(&[call("mount", 1), call("clone", 1)]));
+    assert!(!offers(&[call("mount", 1)]));
 }
 
 #[test]
