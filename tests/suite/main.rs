@@ -23,6 +23,7 @@ mod logs;
 mod neighbours;
 mod odd_images;
 mod processes;
+mod real_work;
 mod roots;
 mod services;
 mod shared_memory;
