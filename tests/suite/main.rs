@@ -13,6 +13,7 @@ mod environment;
 mod exit_codes;
 mod forbidden;
 mod formats;
+mod grants;
 mod home;
 mod left_overs;
 mod limits;
