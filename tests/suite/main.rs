@@ -32,6 +32,7 @@ mod state_dir;
 mod stopping;
 mod system_calls;
 mod terminal;
+mod unused_trees;
 mod user_database;
 mod walls;
 mod workspace;

@@ -26,6 +26,7 @@ mod stack;
 mod toolchain;
 mod toolchain_table;
 mod tree_store;
+mod tree_use;
 mod unpack;
 mod workdir;
 mod workspace;

@@ -4,12 +4,17 @@
 //! trees/ready/<name>/root/       the tree
 //! trees/ready/<name>/tree.json   what it was made of, and what was left out
 //! trees/building/<name>/         under construction; leftovers of the dead are removed by the next
-//! trees/locks/<name>             held with flock by the process that builds
+//! trees/locks/<name>             held with flock: alone by the process that builds or removes, shared by
+//!                                those that use the tree; its time is that of the last use
 //! ```
+//!
+//! A tree that nobody has used for [`UNUSED_KEPT_SECONDS`] goes when another one is built: that is when
+//! the room is needed. Trees whose owners are sub-ids can only be removed in the user namespace where
+//! those are at hand, which is where the archives are unpacked too.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -17,16 +22,20 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 
 use crate::remove::remove_tree;
+use crate::tree_use::{self, TreesInUse};
 use crate::unpack::ArchiveOwners;
 
 /// How long before it was remembered a file must have been left alone.
 const MEMO_MARGIN_SECONDS: i64 = 2;
+/// How long a tree is kept after it was last used: 30 days.
+const UNUSED_KEPT_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 /// The directory of unpacked layers. Any number of processes may use one at the same time.
 #[derive(Debug, Clone)]
 pub struct TreeStore {
     base: PathBuf,
     owners: ArchiveOwners,
+    in_use: TreesInUse,
 }
 
 /// What is known of a published tree beside its files.
@@ -67,6 +76,7 @@ impl TreeStore {
         let store = Self {
             base: base.into(),
             owners,
+            in_use: TreesInUse::default(),
         };
         for directory in [
             store.base.clone(),
@@ -82,7 +92,7 @@ impl TreeStore {
                 .map_err(failed("create", &directory))?;
         }
         let base = fs::canonicalize(&store.base).map_err(failed("resolve", &store.base))?;
-        let store = Self { base, owners };
+        let store = Self { base, ..store };
         store.remove_abandoned();
         Ok(store)
     }
@@ -95,20 +105,24 @@ impl TreeStore {
             .flatten()
             .flatten()
         {
-            let Ok(lock) = OpenOptions::new()
-                .write(true)
-                .open(self.locks().join(entry.file_name()))
-            else {
+            let lock = self.locks().join(entry.file_name());
+            let Ok(lock) = File::options().write(true).open(lock) else {
                 continue;
             };
-            if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if !tree_use::try_alone(&lock) {
                 continue;
             }
             let place = entry.path();
-            if let Err(error) = remove_tree(&place)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(path = %place.display(), %error, "an abandoned tree could not be removed");
+            match remove_tree(&place) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // Its owners are sub-ids: whoever unpacks the next archive can remove it.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    tracing::debug!(path = %place.display(), %error, "an abandoned tree is left to the unpacker");
+                }
+                Err(error) => {
+                    tracing::warn!(path = %place.display(), %error, "an abandoned tree could not be removed");
+                }
             }
         }
     }
@@ -124,8 +138,23 @@ impl TreeStore {
         self.owners
     }
 
-    /// The root of a published tree.
+    /// The root of a published tree, which nobody removes as long as this store is open.
     pub fn find(&self, name: &Digest) -> Option<PathBuf> {
+        let root = self.published(name)?;
+        if self.in_use.has(name) {
+            return Some(root);
+        }
+        let kept =
+            tree_use::open(&self.lock_path(name)).and_then(|file| self.in_use.keep(name, file));
+        if let Err(error) = kept {
+            // It may be used all the same, and goes only if nobody does so for long.
+            tracing::debug!(tree = %name, %error, "the use of a tree could not be noted");
+        }
+        // Somebody may have removed it before the lock was ours.
+        self.published(name)
+    }
+
+    fn published(&self, name: &Digest) -> Option<PathBuf> {
         let root = self.place(name).join("root");
         root.is_dir().then_some(root)
     }
@@ -147,8 +176,9 @@ impl TreeStore {
         if let Some(root) = self.find(name) {
             return Ok(root);
         }
-        let _lock = self.lock(name)?;
-        if let Some(root) = self.find(name) {
+        let lock = self.lock(name)?;
+        if let Some(root) = self.published(name) {
+            self.use_from(name, lock);
             return Ok(root);
         }
         self.remove_leftovers(name)?;
@@ -166,20 +196,49 @@ impl TreeStore {
         {
             tracing::warn!(path = %place.display(), %error, "an unfinished tree could not be removed");
         }
+        if built.is_ok() {
+            self.use_from(name, lock);
+            self.remove_unused(name, UNUSED_KEPT_SECONDS);
+        }
         built
     }
 
-    /// Removes a tree that nothing uses.
-    pub fn remove(&self, name: &Digest) -> Result<(), TreeStoreError> {
-        let _lock = self.lock(name)?;
+    /// Goes over from building a tree to using it.
+    fn use_from(&self, name: &Digest, lock: File) {
+        if let Err(error) = self.in_use.keep(name, lock) {
+            tracing::debug!(tree = %name, %error, "the use of a tree could not be noted");
+        }
+    }
+
+    /// Removes the trees that nobody uses, and that were last used so long before the newest one.
+    fn remove_unused(&self, newest: &Digest, seconds: i64) {
+        // Trees of sub-ids are removed where they are built.
+        if self.owners == ArchiveOwners::SubIds && !rustix::process::geteuid().is_root() {
+            return;
+        }
+        for name in tree_use::unused(&self.ready(), &self.locks(), newest, seconds) {
+            if let Err(error) = self.remove(&name) {
+                tracing::warn!(tree = %name, %error, "a tree that was not used for long stays");
+            }
+        }
+    }
+
+    /// Removes a tree. False if somebody uses it, or builds it just now; then it stays.
+    pub fn remove(&self, name: &Digest) -> Result<bool, TreeStoreError> {
+        let path = self.lock_path(name);
+        let lock = tree_use::open(&path).map_err(failed("open", &path))?;
+        if !tree_use::try_alone(&lock) {
+            return Ok(false);
+        }
         self.remove_leftovers(name)?;
         let place = self.place(name);
         let doomed = self.building().join(name.to_hex());
         match fs::rename(&place, &doomed) {
-            Ok(()) => remove_tree(&doomed).map_err(failed("remove", &doomed)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(failed("remove", &place)(error)),
+            Ok(()) => remove_tree(&doomed).map_err(failed("remove", &doomed))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("remove", &place)(error)),
         }
+        Ok(true)
     }
 
     /// The digest of a file that was remembered, if the file has not changed (`changed_at`, in
@@ -228,21 +287,15 @@ impl TreeStore {
     }
 
     fn lock(&self, name: &Digest) -> Result<File, TreeStoreError> {
-        let path = self.locks().join(name.to_hex());
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed("open", &path))?;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(file),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(failed("lock", &path)(errno.into())),
-            }
-        }
+        let path = self.lock_path(name);
+        let file = tree_use::open(&path).map_err(failed("open", &path))?;
+        tree_use::flock_retrying(&file, FlockOperation::LockExclusive)
+            .map_err(failed("lock", &path))?;
+        Ok(file)
+    }
+
+    fn lock_path(&self, name: &Digest) -> PathBuf {
+        self.locks().join(name.to_hex())
     }
 
     /// Removes what a builder that died left. The caller holds the lock.
@@ -361,9 +414,84 @@ mod tests {
         assert_eq!(store.find(&name), None);
         let root = store.get_or_build(&name, fill).unwrap();
         assert!(!root.join("half").exists());
-        store.remove(&name).unwrap();
-        assert_eq!(store.find(&name), None);
-        store.remove(&name).unwrap();
+    }
+
+    #[test]
+    fn a_tree_that_is_used_is_not_removed() {
+        let (base, store) = store();
+        let name = Digest::of(b"tree");
+        store.get_or_build(&name, fill).unwrap();
+        // Another process uses it too, and goes on when the builder has gone.
+        let user = TreeStore::open(base.path().join("trees")).unwrap();
+        let root = user.find(&name).unwrap();
+        assert!(!user.remove(&name).unwrap());
+        drop(store);
+        let other = TreeStore::open(base.path().join("trees")).unwrap();
+        assert!(!other.remove(&name).unwrap());
+        assert!(root.join("file").exists());
+        drop(user);
+        assert!(other.remove(&name).unwrap());
+        assert_eq!(other.find(&name), None);
+        assert!(!root.exists());
+        // That it is gone is no error.
+        assert!(
+            TreeStore::open(base.path().join("trees"))
+                .unwrap()
+                .remove(&name)
+                .unwrap()
+        );
+    }
+
+    #[test]
+    fn what_nobody_used_for_long_goes_when_another_tree_is_built() {
+        let (base, _) = store();
+        let open = || TreeStore::open(base.path().join("trees")).unwrap();
+        let [old, young, used, new] = [&b"old"[..], b"young", b"used", b"new"].map(Digest::of);
+        let builder = open();
+        for name in [&old, &young, &used] {
+            builder.get_or_build(name, fill).unwrap();
+        }
+        let age = |name: &Digest, seconds: u64| {
+            let lock = File::options()
+                .write(true)
+                .open(builder.lock_path(name))
+                .unwrap();
+            let then = lock.metadata().unwrap().modified().unwrap();
+            let then = then - std::time::Duration::from_secs(seconds);
+            lock.set_modified(then).unwrap();
+        };
+        let long = UNUSED_KEPT_SECONDS.unsigned_abs();
+        let user = open();
+        assert!(user.find(&used).is_some());
+        for (name, seconds) in [(&old, long + 60), (&young, long - 60), (&used, long + 60)] {
+            age(name, seconds);
+        }
+        drop(builder);
+        let builder = open();
+        builder.get_or_build(&new, fill).unwrap();
+        let there = [&old, &young, &used, &new].map(|name| builder.published(name).is_some());
+        assert_eq!(there, [false, true, true, true]);
+        // Being asked for is being used.
+        age_all(&builder, long + 60);
+        let asking = open();
+        assert!(asking.find(&young).is_some());
+        drop((asking, user, builder));
+        let builder = open();
+        builder.get_or_build(&old, fill).unwrap();
+        let there = [&old, &young, &used, &new].map(|name| builder.published(name).is_some());
+        assert_eq!(there, [true, true, false, false]);
+    }
+
+    fn age_all(store: &TreeStore, seconds: u64) {
+        for entry in fs::read_dir(store.locks()).unwrap() {
+            let lock = File::options()
+                .write(true)
+                .open(entry.unwrap().path())
+                .unwrap();
+            let then = lock.metadata().unwrap().modified().unwrap();
+            lock.set_modified(then - std::time::Duration::from_secs(seconds))
+                .unwrap();
+        }
     }
 
     #[test]
