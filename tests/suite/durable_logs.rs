@@ -47,7 +47,7 @@ fn a_log_is_on_the_disk_before_the_record_says_that_its_job_has_ended(#[case] mo
     let id = done.record().id();
     let spool = format!("/logs/{id}/1");
     // The next commit after them is the one that says how it ended.
-    let spool_files = [".data", ".index", "/end", spool.as_str()].map(|part| last(part));
+    let spool_files = [".data", ".index", "/end", spool.as_str()].map(last);
     let commits: Vec<usize> = (0..synced.len())
         .filter(|place| synced[*place].contains("tidemill.db"))
         .collect();

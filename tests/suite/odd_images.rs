@@ -8,6 +8,9 @@ use std::path::Path;
 use rstest::rstest;
 use tidemill_tests::{Mode, World};
 
+/// Puts something into an image.
+type Make<'a> = &'a dyn Fn(&Path);
+
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
@@ -26,7 +29,7 @@ fn an_odd_place_in_an_image_is_told_as_the_images(#[case] mode: Mode) {
     let dir = |path: &Path| fs::create_dir(path).unwrap();
     let round = |path: &Path| symlink(path.file_name().unwrap(), path).unwrap();
     let out = |path: &Path| symlink("../../../../../../no/such", path).unwrap();
-    let cases: [(&str, &dyn Fn(&Path)); 10] = [
+    let cases: [(&str, Make); 10] = [
         ("tmp", &file),
         ("tmp", &round),
         ("tmp", &out),
