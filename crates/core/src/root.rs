@@ -57,7 +57,8 @@ pub enum Allow {
     UserNamespaces,
     /// To trace its own processes. Every job may, so this widens nothing.
     Ptrace,
-    /// To mount file systems that a process of the job serves through `/dev/fuse`.
+    /// To mount file systems that a process of the job serves through `/dev/fuse`, in a user namespace
+    /// that the job made: [`Allow::UserNamespaces`] comes with it.
     Fuse,
 }
 

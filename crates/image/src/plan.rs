@@ -107,7 +107,8 @@ fn named(spec: &JobSpec) -> impl Iterator<Item = Grant> {
 }
 
 fn allowed(spec: &JobSpec) -> Vec<Allow> {
-    let mut allowed: Vec<Allow> = spec.grants.iter().filter_map(GrantRequest::allow).collect();
+    let allows = spec.grants.iter().flat_map(GrantRequest::allows);
+    let mut allowed: Vec<Allow> = allows.copied().collect();
     allowed.sort();
     allowed.dedup();
     allowed

@@ -55,42 +55,39 @@ impl GrantRequest {
 
     /// What it gives beyond the sandbox of every job, as one sentence without a full stop.
     pub fn widens(&self) -> String {
-        match self {
+        let sentence = match self {
             Self::Userns => {
-                "the job may make user namespaces and be root in them, which opens parts of \
-                             the kernel that are seldom reviewed"
-                    .to_owned()
+                "the job may make user namespaces and be root in them, which opens parts of the \
+                 kernel that are seldom reviewed"
             }
             Self::Ptrace => {
                 "the job may trace its own processes, as every job may, so this widens nothing"
-                    .to_owned()
             }
             Self::Fuse => {
-                "the job may mount file systems that it serves itself through /dev/fuse, \
-                           which opens the kernel's code for them"
-                    .to_owned()
+                "the job may make user namespaces and mount in them what it serves itself through \
+                 /dev/fuse, which opens the kernel's code for both"
             }
             Self::Kvm => {
-                "the job may run virtual machines through /dev/kvm, which opens the kernel's \
-                          code for them"
-                    .to_owned()
+                "the job may run virtual machines through /dev/kvm, which opens the kernel's code \
+                 for them"
             }
             Self::Sys => {
                 "the job may read /sys, which tells it about the host's hardware and kernel"
-                    .to_owned()
             }
-            Self::Device { path } => format!(
-                "the job may use {path} of the host, which opens the code of its driver and whatever \
-                 is behind it"
-            ),
+            Self::Device { path } => {
+                return format!(
+                    "the job may use {path} of the host, which opens the code of its driver and \
+                     whatever is behind it"
+                );
+            }
             Self::Bind { write: false, .. } => {
                 "the job reads the host's files as they are, and sees each change of them"
-                    .to_owned()
             }
             Self::Bind { write: true, .. } => {
-                "the job writes the host's files, and what it writes stays".to_owned()
+                "the job writes the host's files, and what it writes stays"
             }
-        }
+        };
+        sentence.to_owned()
     }
 
     /// The device of the host that it needs.
@@ -103,13 +100,14 @@ impl GrantRequest {
         }
     }
 
-    /// What of the kernel it opens.
-    pub const fn allow(&self) -> Option<Allow> {
+    /// What of the kernel it opens. A job has no privilege to mount anything but in a user namespace of
+    /// its own.
+    pub const fn allows(&self) -> &'static [Allow] {
         match self {
-            Self::Userns => Some(Allow::UserNamespaces),
-            Self::Ptrace => Some(Allow::Ptrace),
-            Self::Fuse => Some(Allow::Fuse),
-            Self::Kvm | Self::Sys | Self::Device { .. } | Self::Bind { .. } => None,
+            Self::Userns => &[Allow::UserNamespaces],
+            Self::Ptrace => &[Allow::Ptrace],
+            Self::Fuse => &[Allow::UserNamespaces, Allow::Fuse],
+            Self::Kvm | Self::Sys | Self::Device { .. } | Self::Bind { .. } => &[],
         }
     }
 }
