@@ -11,6 +11,7 @@ mod damaged_state;
 mod durable_logs;
 mod environment;
 mod exit_codes;
+mod filling_disk;
 mod forbidden;
 mod formats;
 mod grants;
