@@ -88,6 +88,12 @@ fn what_tidemill_cannot_run_is_125(#[case] mode: Mode) {
         ("failed", "layer"),
         "{done}"
     );
+    // It is not the program's fault, and nothing looks as if the program had ended like this.
+    assert_eq!(
+        (record.exit_code(), record.signal()),
+        (None, None),
+        "{done}"
+    );
     assert!(done.err().contains("broken.tar"), "{done}");
 }
 
