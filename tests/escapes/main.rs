@@ -8,14 +8,26 @@
 
 mod bait;
 mod probe;
+mod probe_all;
+mod probe_descriptors;
+mod probe_exhaustion;
+mod probe_host;
 mod probe_identity;
+mod probe_images;
 mod probe_kernel;
+mod probe_life;
+mod probe_memory;
+mod probe_network;
+mod probe_shared;
 
 /// Three tests of a case: unconfined it is broken, in the sandbox it is safe. What is different from
 /// the plain run stands behind the name.
 macro_rules! cases {
-    ($($case:ident $(=> $change:expr)?;)*) => {$(
-        mod $case {
+    ($($case:ident $(=> $change:expr)?;)*) => {
+        /// The cases that are tried so.
+        pub(crate) const PLAIN: &[&str] = &[$(stringify!($case)),*];
+
+        $(mod $case {
             use crate::probe::Probe;
 
             fn probe() -> Probe {
@@ -42,6 +54,7 @@ macro_rules! cases {
                 probe().confined(tidemill_tests::Mode::Rootless);
             }
         }
-    )*};
+        )*
+    };
 }
 pub(crate) use cases;

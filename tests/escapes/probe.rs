@@ -13,13 +13,19 @@ const LIVELY: Duration = Duration::from_secs(5);
 /// How long a run without a sandbox may take, for `timeout`.
 const UNCONFINED_MAX: &str = "60s";
 
-/// A process namespace of its own, so that no process of the host is touched, and /proc to go with it.
+/// A process namespace of its own, so that no process of the host is touched, with its /proc; and its
+/// own shared memory, which would outlive the probe.
 const OWN_PROCESSES: &[&str] = &[
     "unshare",
     "--pid",
+    "--ipc",
     "--fork",
     "--mount-proc",
     "--kill-child=KILL",
+    "sh",
+    "-euc",
+    r#"mount -t tmpfs probe /dev/shm; exec "$@""#,
+    "sh",
 ];
 
 /// One case, and how its run differs from the plain one.
@@ -31,6 +37,7 @@ pub(crate) struct Probe {
     around: Option<&'static str>,
     loose: Option<&'static str>,
     may_end_by: Vec<&'static str>,
+    needs: Option<&'static str>,
     canary_needs: Option<&'static str>,
 }
 
@@ -43,6 +50,7 @@ impl Probe {
             around: None,
             loose: None,
             may_end_by: Vec::new(),
+            needs: None,
             canary_needs: None,
         }
     }
@@ -76,6 +84,13 @@ impl Probe {
     /// A limit that may end the job, if the record names it.
     pub(crate) fn or_ended_by(mut self, reason: &'static str) -> Self {
         self.may_end_by.push(reason);
+        self
+    }
+
+    /// What the host must have for the sandbox to hold, as `doctor` names it; without it the test is
+    /// skipped, by name.
+    pub(crate) fn needs(mut self, check: &'static str) -> Self {
+        self.needs = Some(check);
         self
     }
 
@@ -113,6 +128,12 @@ impl Probe {
         let Some(world) = World::new(mode) else {
             return;
         };
+        if let Some(check) = self.needs
+            && !world.doctor().has(check)
+        {
+            tidemill_tests::skip(&format!("{check} is missing: {} is not bounded", self.case));
+            return;
+        }
         let mut bait = Bait::lay(&world);
         let done = self.trial(&world, &bait).run();
         self.assert_held(&done);

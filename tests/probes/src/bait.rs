@@ -59,14 +59,17 @@ pub(crate) fn lay(directory: &Path) -> io::Result<()> {
     let path_socket = directory.join("host.sock");
     let by_path = UnixListener::bind(&path_socket)?;
     fs::set_permissions(&path_socket, Permissions::from_mode(0o777))?;
-    let own = std::process::id();
-    let abstract_name = format!("tidemill-bait-{own}");
+    let mut random = [0_u32; 1];
+    call!(libc::SYS_getrandom, &mut random, 4, 0)?;
+    let token = random[0];
+    let abstract_name = format!("tidemill-bait-{token:08x}");
     let by_name = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&abstract_name)?)?;
     let port = listen_on_loopback()?;
-    let shared = PathBuf::from(format!("/dev/shm/tidemill-bait-{own}"));
+    let shared = PathBuf::from(format!("/dev/shm/tidemill-suite-bait-{token:08x}"));
     fs::write(&shared, FILE_SECRET)?;
     fs::set_permissions(&shared, Permissions::from_mode(0o666))?;
-    let key = i32::try_from(own).unwrap_or(1) | 0x5449_0000;
+    // A key of 0 would be nobody's.
+    let key = (token | 1).cast_signed();
     let segment = call!(libc::SYS_shmget, key, SEGMENT_BYTES, MADE_FOR_ALL)?;
     let queue = call!(libc::SYS_msgget, key, MADE_FOR_ALL)?;
     let semaphore = call!(libc::SYS_semget, key, 1, MADE_FOR_ALL)?;
@@ -79,7 +82,7 @@ pub(crate) fn lay(directory: &Path) -> io::Result<()> {
     writeln!(out, "BAIT_ABSTRACT={abstract_name}")?;
     writeln!(out, "BAIT_KEY={key}")?;
     writeln!(out, "BAIT_SHARED={}", shared.display())?;
-    writeln!(out, "BAIT_VICTIM={own}")?;
+    writeln!(out, "BAIT_VICTIM={}", std::process::id())?;
     writeln!(
         out,
         "BAIT_HOSTNAME={}",
@@ -147,6 +150,9 @@ pub(crate) fn around(directory: &str, case: &[String]) -> io::Result<ExitCode> {
             Some((name, value)) => command.env(name, value),
             None => break,
         };
+    }
+    if bait.try_wait()?.is_some() {
+        return Err(io::Error::other("the bait could not be laid out"));
     }
     let status = command.status()?;
     drop(bait.stdin.take());

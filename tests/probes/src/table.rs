@@ -382,6 +382,11 @@ const EXHAUSTION: &[Case] = &[
         "files in /dev/shm",
         memory::shared_memory_files,
     ),
+    case(
+        "shared_memory_names",
+        "empty files in /dev/shm",
+        disk::shared_memory_names,
+    ),
     case("temporary_files", "files in /tmp", memory::temporary_files),
     case("pipes", "pipes that nobody reads", memory::pipes),
     case(

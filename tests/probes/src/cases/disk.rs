@@ -47,9 +47,17 @@ pub(crate) fn disk_bomb() -> Verdict {
 }
 
 pub(crate) fn inode_bomb() -> Verdict {
+    many_files(&[".", "/tmp", "/var/tmp"])
+}
+
+pub(crate) fn shared_memory_names() -> Verdict {
+    many_files(&["/dev/shm"])
+}
+
+fn many_files(directories: &[&str]) -> Verdict {
     let mut findings = Findings::new();
     let files = bound("PROBE_FILES", 65_536);
-    for directory in WRITABLE {
+    for directory in directories {
         let place = Path::new(directory).join("probe-inodes");
         if fs::create_dir(&place).is_err() {
             findings.absent(format!("{directory} cannot be written"));

@@ -71,7 +71,8 @@ pub(crate) fn neighbour_leaves() -> Verdict {
         call!(libc::SYS_shmget, MEETING_KEY, 4096, make)?;
         call!(libc::SYS_msgget, MEETING_KEY, make)?;
         call!(libc::SYS_semget, MEETING_KEY, 1, make)?;
-        let queue = open_queue(libc::O_CREAT | libc::O_RDWR)?;
+        // A sandbox may refuse queues altogether.
+        let queue = open_queue(libc::O_CREAT | libc::O_RDWR).ok();
         let by_name = UnixListener::bind_addr(&SocketAddr::from_abstract_name(MEETING)?)?;
         let by_port = TcpListener::bind((Ipv4Addr::LOCALHOST, MEETING_PORT))?;
         Ok((queue, by_name, by_port))

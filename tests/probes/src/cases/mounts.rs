@@ -192,7 +192,8 @@ fn devices_below(root: &Path) -> Vec<PathBuf> {
     let mut waiting = vec![root.to_path_buf()];
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(kind) = entry.file_type() else {
+            // Not what the directory says: a node may be mounted over a plain file.
+            let Ok(kind) = fs::symlink_metadata(entry.path()).map(|found| found.file_type()) else {
                 continue;
             };
             if kind.is_dir() {
