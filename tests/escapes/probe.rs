@@ -1,5 +1,6 @@
 //! One probe: how it is run, with a sandbox around it and without, and what its verdict must be.
 
+use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -134,11 +135,13 @@ impl Probe {
             tidemill_tests::skip(&format!("{check} is missing: {} is not bounded", self.case));
             return;
         }
+        let before = kept_namespaces();
         let mut bait = Bait::lay(&world);
         let done = self.trial(&world, &bait).run();
         self.assert_held(&done);
         assert!(bait.is_alive(), "the host's process is gone: {done}");
         assert_lively(&world);
+        assert_eq!(kept_namespaces(), before, "a namespace is kept: {done}");
     }
 
     /// Panics unless the job said `safe`, or ended by a limit.
@@ -216,4 +219,11 @@ pub(crate) fn assert_lively(world: &World) {
     let done = world.program(["true"]).run();
     assert_eq!(done.code, 0, "{done}");
     assert!(done.elapsed < LIVELY, "{done}");
+}
+
+/// The mounts that keep a namespace although no process is in it.
+fn kept_namespaces() -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    let kept = mounts.lines().filter(|line| line.contains(" - nsfs "));
+    kept.map(str::to_owned).collect()
 }

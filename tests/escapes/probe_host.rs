@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use rstest::rstest;
-use tidemill_tests::{Mode, World, has_program, skip};
+use tidemill_tests::{Mode, World, has_program, skip, tree};
 
 use crate::bait::Bait;
 use crate::cases;
@@ -28,7 +28,37 @@ cases! {
 }
 
 /// Tried by the tests of this file.
-pub(crate) const JUDGED: &[&str] = &["plant_traps"];
+pub(crate) const JUDGED: &[&str] = &["plant_traps", "plant_attributes"];
+
+/// A forged attribute changes what a later job sees of its own workspace at most, never where it ends.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn plant_attributes_that_lead_nowhere(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bait = Bait::lay(&world);
+    let probe = Probe::new("plant_attributes").flags(&["--write"]);
+    let done = probe.trial(&world, &bait).run();
+    if done.out().starts_with("absent: ") {
+        skip(&done.out());
+        return;
+    }
+    probe.assert_held(&done);
+    let before = tree(&world.work());
+    // Everything is read, and everything is changed: above the real directory.
+    let text = "find . -type f -exec cat {} +; find . -ls; echo x > directory/new; \
+                echo x >> file; mv directory elsewhere; rm -r other; echo end";
+    let done = world.job(text).run();
+    let out = done.out();
+    assert!(out.ends_with("end\n"), "{done}");
+    for of_host in ["secret", "bait", "tidemill.db", "passwd"] {
+        assert!(!out.contains(of_host), "{of_host}: {done}");
+    }
+    assert!(tree(&world.work()) == before, "the real directory changed");
+    assert_lively(&world);
+}
 
 #[rstest]
 #[case::root(Mode::Root)]

@@ -44,3 +44,44 @@ fn set_id_files_are_nowhere_on_the_host(#[case] mode: Mode) {
     }
     assert_lively(&world);
 }
+
+/// In the sandbox, root is nobody either.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_that_is_root_inside_gets_no_further(#[case] mode: Mode) {
+    const CASES: &[&str] = &[
+        "state",
+        "host_root",
+        "set_id_programs",
+        "set_id_files",
+        "privileged_attributes",
+        "user_namespace",
+        "other_namespaces",
+        "setns",
+        "terminal_injection",
+        "scheduling",
+        "file_handles",
+        "other_root",
+        "mount",
+        "make_device",
+        "device_nodes",
+        "proc_read",
+        "proc_write",
+        "keeper_files",
+        "host_file",
+        "host_identity",
+        "hard_limits",
+        "signals_out",
+        "signals_to_all",
+    ];
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bait = Bait::lay(&world);
+    for case in CASES {
+        let probe = Probe::new(case).flags(&["--user", "0", "--write"]);
+        probe.assert_held(&probe.trial(&world, &bait).run());
+    }
+    assert_lively(&world);
+}

@@ -258,6 +258,11 @@ const HOST: &[Case] = &[
         "files that git, cargo, a shell or Tidemill could obey",
         host_files::plant_traps,
     ),
+    case(
+        "plant_attributes",
+        "attributes that overlays obey, forged in a real directory",
+        host_files::plant_attributes,
+    ),
 ];
 
 const SHARED: &[Case] = &[

@@ -189,7 +189,7 @@ mod tests {
         let text = "fn f() {\n    unsafe { g() }\n}\n";
         assert_eq!(
             check_file("crates/blob/src/a.rs", text),
-            "crates/blob/src/a.rs:2: unsafe code (`unsafe`) has its home in crates/sandbox/"
+            "crates/blob/src/a.rs:2: unsafe code (`unsafe`) has its home in crates/sandbox/, tests/probes/"
         );
         assert_eq!(check_file("crates/sandbox/src/sys/a.rs", text), "");
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Files, secrets and names of the host: hostile cases 32, 33, 35, 37, 45 and 95.
 
 use std::env;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -333,5 +333,56 @@ pub(crate) fn plant_traps() -> Verdict {
     }
     Verdict::Safe(format!(
         "{planted} files are there; whoever trusts one of them makes {marker}"
+    ))
+}
+
+/// Attributes that mean something to the file system that layers are stacked with.
+const OF_OVERLAYS: &[(&str, &CStr, &[u8; 8])] = &[
+    ("file", c"user.overlay.redirect", b"/../../."),
+    ("file", c"user.overlay.metacopy", b"\0\0\0\0\0\0\0\0"),
+    ("file", c"user.overlay.whiteout", b"yyyyyyyy"),
+    ("directory", c"user.overlay.redirect", b"/../../."),
+    ("directory", c"user.overlay.opaque", b"yyyyyyyy"),
+    ("directory", c"user.overlay.origin", b"\0\0\0\0\0\0\0\0"),
+    ("other", c"user.overlay.redirect", b"/bait\0\0\0"),
+    ("other", c"user.overlay.upper", b"\0\0\0\0\0\0\0\0"),
+];
+
+/// Makes a tree that a stack of layers could read as something else.
+pub(crate) fn plant_attributes() -> Verdict {
+    let mut planted = 0;
+    for (name, attribute, value) in OF_OVERLAYS {
+        let path = Path::new(name);
+        let made = if *name == "file" {
+            fs::write(path, "content")
+        } else {
+            fs::create_dir_all(path).and_then(|()| fs::write(path.join("inner"), "content"))
+        };
+        if let Err(error) = made {
+            return Verdict::Absent(format!("{name} cannot be made: {error}"));
+        }
+        let c_path = CString::new(*name).unwrap_or_default();
+        // Redirects have five bytes or more; the others are as long as they are.
+        let length = value.iter().position(|byte| *byte == 0).unwrap_or(8);
+        let length = if attribute.to_bytes().ends_with(b"opaque") {
+            1
+        } else {
+            length
+        };
+        let set = call!(
+            libc::SYS_setxattr,
+            c_path.as_c_str(),
+            *attribute,
+            *value,
+            length,
+            0
+        );
+        planted += usize::from(set.is_ok());
+    }
+    if planted == 0 {
+        return Verdict::Absent("this file system has no such attributes".to_owned());
+    }
+    Verdict::Safe(format!(
+        "{planted} attributes are there; whoever obeys them is judged"
     ))
 }

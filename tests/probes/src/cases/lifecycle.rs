@@ -97,7 +97,7 @@ pub(crate) fn stays() -> Verdict {
 /// vfork, and deaf.
 pub(crate) fn stubborn() -> Verdict {
     be_deaf();
-    let pipe = c"/tmp/never-opened";
+    let pipe = c"never-opened";
     drop(call!(libc::SYS_mknod, pipe, libc::S_IFIFO | 0o600, 0));
     for _ in 0..3 {
         if sys::fork().is_ok_and(|pid| pid == 0) {
