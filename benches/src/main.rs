@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p tidemill-benches -- start [ROUNDS]`: what it costs to start a job. Every
 //! subject runs once per round, in turn, so that whatever else the machine does hits all alike.
+//!
+//! `cargo run --release -p tidemill-benches -- sandbox [ROUNDS]`: the sandbox alone, for whoever works on
+//! it and wants to look at one thing under perf or strace.
 
 mod figures;
 mod peers;
@@ -25,7 +28,10 @@ fn main() -> ExitCode {
         .unwrap_or(200);
     let result = match scenario.as_str() {
         "start" => start::run(rounds),
-        _ => Err(anyhow::anyhow!("usage: tidemill-benches start [ROUNDS]")),
+        "sandbox" => start::sandboxes(rounds),
+        _ => Err(anyhow::anyhow!(
+            "usage: tidemill-benches start|sandbox [ROUNDS]"
+        )),
     };
     match result {
         Ok(table) => {

@@ -88,6 +88,46 @@ fn whole_processes(rounds: usize) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// Measures sandboxes from a launcher, one after the other.
+pub(crate) fn sandboxes(rounds: usize) -> anyhow::Result<String> {
+    let state = tempfile::tempdir()?;
+    let launcher = Launcher::start(&LauncherConfig {
+        state_dir: state.path().to_owned(),
+        exe: std::env::current_exe()?,
+    })?;
+    let mut bare = Figures::new("bare spawn");
+    let mut sandboxes = Figures::new("sandbox from a launcher");
+    for round in 0..rounds {
+        bare.samples.push(timed(Command::new("/bin/true"))?);
+        sandboxes.samples.push(one_sandbox(&launcher, round)?);
+    }
+    let title = "`/bin/true` in a sandbox, start to all gone";
+    Ok(table(title, "bare spawn", &[bare, sandboxes]))
+}
+
+/// The time from the request to the end of all of it.
+fn one_sandbox(launcher: &Launcher, round: usize) -> anyhow::Result<Duration> {
+    let request = request(round);
+    let null = || -> anyhow::Result<_> { Ok(std::fs::File::open("/dev/null")?.into()) };
+    let out = || -> anyhow::Result<_> {
+        Ok(std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/null")?
+            .into())
+    };
+    let stdio = Stdio {
+        stdin: null()?,
+        stdout: out()?,
+        stderr: out()?,
+    };
+    let start = now();
+    let sandbox = launcher.spawn(&request, stdio)?;
+    let ended = sandbox.wait()?;
+    let elapsed = start.elapsed();
+    ensure!(ended.exit_code == Some(0), "the job ended with {ended:?}");
+    Ok(elapsed)
+}
+
 fn in_one_process(rounds: usize) -> anyhow::Result<String> {
     let state = tempfile::tempdir()?;
     let config = LauncherConfig {
@@ -99,24 +139,7 @@ fn in_one_process(rounds: usize) -> anyhow::Result<String> {
     let mut sandboxes = Figures::new("sandbox from a launcher");
     for round in 0..rounds {
         bare.samples.push(timed(Command::new("/bin/true"))?);
-        let request = request(round);
-        let null = || -> anyhow::Result<_> { Ok(std::fs::File::open("/dev/null")?.into()) };
-        let out = || -> anyhow::Result<_> {
-            Ok(std::fs::OpenOptions::new()
-                .write(true)
-                .open("/dev/null")?
-                .into())
-        };
-        let stdio = Stdio {
-            stdin: null()?,
-            stdout: out()?,
-            stderr: out()?,
-        };
-        let start = now();
-        let sandbox = launcher.spawn(&request, stdio)?;
-        let ended = sandbox.wait()?;
-        sandboxes.samples.push(start.elapsed());
-        ensure!(ended.exit_code == Some(0), "the job ended with {ended:?}");
+        sandboxes.samples.push(one_sandbox(&launcher, round)?);
     }
     let jobs = runner::one_after_the_other(launcher, state.path(), rounds)?;
     let title = "`/bin/true` from one process, start to all gone";

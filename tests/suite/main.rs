@@ -14,6 +14,7 @@ mod exit_codes;
 mod filling_disk;
 mod forbidden;
 mod formats;
+mod granted;
 mod grants;
 mod home;
 mod left_overs;

@@ -202,6 +202,22 @@ fn a3_a_grandchild_is_asked_too(#[case] mode: Mode) {
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
+fn a3_a_grandchild_has_the_grace_too(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // The signal ends the outer shell at once; what cleans up is the inner one.
+    let text = format!("sh -c '{}'; echo inner=$?", TIDY.replace('\'', "'\\''"));
+    let job = world.job(&text).args(["--grace", "30s"]).start();
+    job.await_output("ready").cancel();
+    let done = job.wait();
+    assert_eq!(done.out(), "ready\ncleanup\nclean-done\n", "{done}");
+    assert_eq!(done.record().state(), "cancelled", "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
 fn a5_exit_code_and_signal_are_told_apart(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;

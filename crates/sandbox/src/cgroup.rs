@@ -1,18 +1,24 @@
 //! Control groups of one job: version 2 where its controllers are, version 1 where the host mounts
 //! them there, both side by side where it must be.
 //!
-//! A host has a *place* per controller: a directory in which groups may be made. A job gets one
-//! group in each place, all of one name, and they are removed when it has ended.
+//! A host has a *place* per controller: a directory in which groups may be made. A warden has one
+//! group in each place, all of one name, and stands in them itself: what it starts is in them from the
+//! first moment on. To move a process into a group of version 1 takes milliseconds, because the kernel
+//! waits until no processor is in the middle of a fork; so the groups are kept from job to job as long
+//! as what they count can still be told for each job alone.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::Limits;
+
+use crate::sys::process;
 
 /// The controllers that bound a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -99,13 +105,10 @@ impl CgroupPlaces {
         places
     }
 
-    /// The directories that the groups of a job of this name have.
-    pub(crate) fn paths(&self, name: &str) -> Vec<PathBuf> {
+    /// The directories in which groups are made.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
         let unified = self.unified.iter().map(|(directory, _)| directory);
-        unified
-            .chain(self.legacy.values())
-            .map(|place| place.join(group_name(name)))
-            .collect()
+        unified.chain(self.legacy.values()).map(PathBuf::as_path)
     }
 
     /// True if jobs can be bounded by this controller.
@@ -238,13 +241,41 @@ fn is_relative(pid: &str) -> bool {
     rustix::process::getppid().is_some_and(|parent| pid == parent.as_raw_nonzero().to_string())
 }
 
-/// The groups of one job. Dropping it removes them.
+/// The groups that one job after the other runs in.
 #[derive(Debug)]
 pub(crate) struct JobCgroup {
     unified: Option<PathBuf>,
     legacy: BTreeMap<Controller, PathBuf>,
     controllers: Vec<Controller>,
+    /// What is set now.
+    limits: Option<Limits>,
+    /// What had been counted when the present job began.
+    before: Counters,
+    /// What is read or written for every job, kept open.
+    files: Files,
 }
+
+#[derive(Debug, Default)]
+struct Files {
+    memory_peak: Option<File>,
+    memory_usage: Option<File>,
+    oom: Option<File>,
+    pids_peak: Option<File>,
+    pids_events: Option<File>,
+}
+
+/// What only grows in a group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counters {
+    oom_kills: u64,
+    pids_refused: u64,
+}
+
+/// Processes in a job's groups that are not the job's: the warden and process 1.
+const RESIDENTS: u64 = 2;
+/// A group with more memory than this in it, after all of a job's processes have ended, holds what the
+/// job has left in the page cache: the next job's figures would have it too.
+const LEFT_BYTES_MAX: u64 = 4 << 20;
 
 /// What the groups counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -260,42 +291,133 @@ pub struct CgroupFigures {
 }
 
 impl JobCgroup {
-    /// Makes the groups and sets the limits.
+    /// Makes the groups.
     ///
     /// # Errors
-    /// The path that could not be made or written, and why.
-    pub(crate) fn create(
-        places: &CgroupPlaces,
-        name: &str,
-        limits: &Limits,
-    ) -> Result<Self, (PathBuf, io::Error)> {
+    /// The path that could not be made, and why.
+    pub(crate) fn create(places: &CgroupPlaces, leaf: &str) -> Result<Self, (PathBuf, io::Error)> {
         let mut group = Self {
             unified: None,
             legacy: BTreeMap::new(),
             controllers: Vec::new(),
+            limits: None,
+            before: Counters::default(),
+            files: Files::default(),
         };
-        let leaf = group_name(name);
         if let Some((directory, controllers)) = &places.unified {
-            let path = directory.join(&leaf);
+            let path = directory.join(leaf);
             fs::create_dir(&path).map_err(|error| (path.clone(), error))?;
-            group.unified = Some(path.clone());
-            for controller in controllers {
-                set_unified(&path, *controller, limits)?;
-                group.controllers.push(*controller);
-            }
+            group.unified = Some(path);
+            group.controllers.extend(controllers);
         }
         for (controller, directory) in &places.legacy {
-            let path = directory.join(&leaf);
+            let path = directory.join(leaf);
             fs::create_dir(&path).map_err(|error| (path.clone(), error))?;
-            group.legacy.insert(*controller, path.clone());
-            set_legacy(&path, *controller, limits)?;
+            group.legacy.insert(*controller, path);
             group.controllers.push(*controller);
         }
+        group.files = group.open_files();
         Ok(group)
     }
 
-    /// The directories, for the note that a later sweep reads.
-    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+    fn open_files(&self) -> Files {
+        // A kernel that does not have one of them does not tell that figure.
+        let read = |path: PathBuf| File::open(path).ok();
+        let both = |path: PathBuf| File::options().read(true).write(true).open(path).ok();
+        let mut files = Files::default();
+        if let Some(path) = self.legacy.get(&Controller::Memory) {
+            files.memory_peak = both(path.join("memory.max_usage_in_bytes"));
+            files.memory_usage = read(path.join("memory.usage_in_bytes"));
+            files.oom = read(path.join("memory.oom_control"));
+        } else if let Some(path) = self
+            .unified
+            .as_ref()
+            .filter(|_| self.has(Controller::Memory))
+        {
+            files.memory_peak = read(path.join("memory.peak"));
+            files.oom = read(path.join("memory.events"));
+        }
+        let pids = self.legacy.get(&Controller::Pids).or(self.unified.as_ref());
+        if let Some(path) = pids.filter(|_| self.has(Controller::Pids)) {
+            files.pids_peak = read(path.join("pids.peak"));
+            files.pids_events = read(path.join("pids.events"));
+        }
+        files
+    }
+
+    /// Puts this process into all groups.
+    ///
+    /// # Errors
+    /// The file that could not be written, and why.
+    pub(crate) fn join(&self) -> Result<(), (PathBuf, io::Error)> {
+        for directory in self.paths() {
+            write(&directory.join("cgroup.procs"), "0")?;
+        }
+        Ok(())
+    }
+
+    /// Sets the limits of the next job, and begins to count for it.
+    ///
+    /// # Errors
+    /// The file that could not be written, and why.
+    pub(crate) fn begin(&mut self, limits: &Limits) -> Result<(), (PathBuf, io::Error)> {
+        let old = self.limits.take();
+        if let Some(path) = &self.unified {
+            for controller in Controller::ALL {
+                if !self.legacy.contains_key(&controller) && self.has(controller) {
+                    set_unified(path, controller, old.as_ref(), limits)?;
+                }
+            }
+        }
+        for (controller, path) in &self.legacy {
+            set_legacy(path, *controller, old.as_ref(), limits)?;
+        }
+        self.limits = Some(*limits);
+        if self.legacy.contains_key(&Controller::Memory)
+            && let Some(file) = &self.files.memory_peak
+        {
+            file.write_at(b"0", 0)
+                .map_err(|error| (PathBuf::from("memory.max_usage_in_bytes"), error))?;
+        }
+        Ok(())
+    }
+
+    /// True if the next job's figures can be told from those of the jobs before it: the most processes
+    /// at one time cannot be counted anew, and what a job has left in memory stays.
+    pub(crate) fn is_as_new(&self) -> bool {
+        let left = match &self.files.memory_usage {
+            Some(file) => number(file),
+            // The peak of version 2 cannot be counted anew.
+            None if self.files.memory_peak.is_some() => return false,
+            None => None,
+        };
+        let peak = self.files.pids_peak.as_ref().and_then(number);
+        peak.is_none_or(|peak| peak <= RESIDENTS + 1)
+            && left.is_none_or(|bytes| bytes <= LEFT_BYTES_MAX)
+    }
+
+    fn counters(&self) -> Counters {
+        let count = |file: &Option<File>, key| file.as_ref().map_or(0, |file| field(file, key));
+        Counters {
+            oom_kills: count(&self.files.oom, "oom_kill"),
+            pids_refused: count(&self.files.pids_events, "max"),
+        }
+    }
+
+    /// What was counted since the job began. From now on it is counted for the next one.
+    pub(crate) fn take_figures(&mut self) -> CgroupFigures {
+        let counters = self.counters();
+        let before = std::mem::replace(&mut self.before, counters);
+        let peak_pids = self.files.pids_peak.as_ref().and_then(number);
+        CgroupFigures {
+            peak_memory_bytes: self.files.memory_peak.as_ref().and_then(number),
+            peak_pids: peak_pids.map(|peak| peak.saturating_sub(RESIDENTS)),
+            oom_kills: counters.oom_kills.saturating_sub(before.oom_kills),
+            pids_refused: counters.pids_refused.saturating_sub(before.pids_refused),
+        }
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
         self.unified
             .iter()
             .chain(self.legacy.values())
@@ -303,47 +425,18 @@ impl JobCgroup {
             .collect()
     }
 
+    /// Removes the groups, which nobody may be in any more.
+    pub(crate) fn remove(self) {
+        for path in self.paths() {
+            if let Err(error) = remove_group(&path) {
+                tracing::warn!(path = %path.display(), %error, "a cgroup was not removed");
+            }
+        }
+    }
+
     /// True if this controller bounds the job.
     pub(crate) fn has(&self, controller: Controller) -> bool {
         self.controllers.contains(&controller)
-    }
-
-    /// Puts a process into all groups.
-    ///
-    /// # Errors
-    /// The file that could not be written, and why.
-    pub(crate) fn add(&self, pid: i32) -> Result<(), (PathBuf, io::Error)> {
-        for directory in self.unified.iter().chain(self.legacy.values()) {
-            write(&directory.join("cgroup.procs"), &pid.to_string())?;
-        }
-        Ok(())
-    }
-
-    /// What was counted so far.
-    pub(crate) fn figures(&self) -> CgroupFigures {
-        let mut figures = CgroupFigures::default();
-        let number = |path: &Path| {
-            fs::read_to_string(path)
-                .ok()
-                .and_then(|t| t.trim().parse().ok())
-        };
-        if let Some(path) = &self.unified {
-            if self.controllers.contains(&Controller::Memory) {
-                figures.peak_memory_bytes = number(&path.join("memory.peak"));
-                figures.oom_kills = field(&path.join("memory.events"), "oom_kill");
-            }
-            figures.peak_pids = number(&path.join("pids.peak")).map(without_the_first);
-            figures.pids_refused = field(&path.join("pids.events"), "max");
-        }
-        if let Some(path) = self.legacy.get(&Controller::Memory) {
-            figures.peak_memory_bytes = number(&path.join("memory.max_usage_in_bytes"));
-            figures.oom_kills = field(&path.join("memory.oom_control"), "oom_kill");
-        }
-        if let Some(path) = self.legacy.get(&Controller::Pids) {
-            figures.peak_pids = number(&path.join("pids.peak")).map(without_the_first);
-            figures.pids_refused = field(&path.join("pids.events"), "max");
-        }
-        figures
     }
 
     /// The path of the memory group as the kernel log names it.
@@ -354,29 +447,37 @@ impl JobCgroup {
             .and_then(|path| path.file_name())
             .map(|name| name.to_string_lossy().into_owned())
     }
-
-    /// Ends every process in the group at once, where the kernel can (version 2, Linux 5.14).
-    pub(crate) fn kill(&self) {
-        if let Some(path) = &self.unified {
-            // Where the file does not exist, the end of the pid namespace does the same.
-            fs::write(path.join("cgroup.kill"), "1").ok();
-        }
-    }
 }
 
-impl Drop for JobCgroup {
-    fn drop(&mut self) {
-        for path in self.paths() {
-            if let Err(error) = remove_group(&path) {
-                tracing::warn!(path = %path.display(), %error, "cgroup was not removed");
+/// What the names of all groups begin with.
+pub(crate) const GROUP_PREFIX: &str = "tidemill-";
+
+/// Ends the processes in every group whose name begins so, and removes the groups. Gives each with the
+/// reason if it is still there.
+pub(crate) fn remove_groups(place: &Path, prefix: &str) -> Vec<(PathBuf, Option<io::Error>)> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| {
+        prefix.starts_with(GROUP_PREFIX)
+            && entry.file_name().to_string_lossy().starts_with(prefix)
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    });
+    ours.map(|entry| {
+        let path = entry.path();
+        let kill = fs::OpenOptions::new()
+            .write(true)
+            .open(path.join("cgroup.kill"))
+            .and_then(|mut file| file.write_all(b"1"));
+        if kill.is_err() {
+            let listed = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+            for pid in listed.lines().filter_map(|line| line.parse().ok()) {
+                // It may have ended by itself.
+                process::kill(pid, libc::SIGKILL).ok();
             }
         }
-    }
-}
-
-/// The directory name of a job's groups.
-pub(crate) fn group_name(name: &str) -> String {
-    format!("tidemill-{name}")
+        let error = remove_group(&path).err();
+        (path, error)
+    })
+    .collect()
 }
 
 /// Removes a group whose processes have ended or are about to: the kernel gives the directory free
@@ -406,9 +507,21 @@ fn write(path: &Path, text: &str) -> Result<(), (PathBuf, io::Error)> {
     fs::write(path, text).map_err(|error| (path.to_owned(), error))
 }
 
-fn field(path: &Path, key: &str) -> u64 {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines()
+/// A small file of the kernel, read from its beginning.
+fn content(file: &File) -> String {
+    let mut bytes = [0; 4096];
+    // A file that cannot be read tells nothing.
+    let length = file.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+fn number(file: &File) -> Option<u64> {
+    content(file).trim().parse().ok()
+}
+
+fn field(file: &File, key: &str) -> u64 {
+    content(file)
+        .lines()
         .filter_map(|line| line.split_once(' '))
         .find(|(name, _)| *name == key)
         .and_then(|(_, value)| value.trim().parse().ok())
@@ -424,71 +537,94 @@ fn quota(limits: &Limits) -> Option<u64> {
         .map(|cpus| u64::from(cpus.thousandths) * CPU_PERIOD_MICROS / 1000)
 }
 
+/// True if a limit has to be written: it is another one than before.
+fn differs<T: PartialEq>(
+    old: Option<&Limits>,
+    new: &Limits,
+    limit: impl Fn(&Limits) -> Option<T>,
+) -> bool {
+    old.and_then(&limit) != limit(new)
+}
+
 fn set_unified(
     path: &Path,
     controller: Controller,
+    old: Option<&Limits>,
     limits: &Limits,
 ) -> Result<(), (PathBuf, io::Error)> {
     match controller {
-        Controller::Memory => {
-            if let Some(memory) = limits.memory {
-                write(&path.join("memory.max"), &memory.0.to_string())?;
-                // Not memory.oom.group: process 1 is in the group too, and has to live to tell; and a
-                // job whose child was ended may go on and say so, as under version 1.
-                let swap = path.join("memory.swap.max");
-                if swap.exists() {
-                    write(&swap, "0")?;
-                }
+        Controller::Memory if differs(old, limits, |limits| limits.memory) => {
+            let memory = limits
+                .memory
+                .map_or("max".to_owned(), |size| size.0.to_string());
+            // Not memory.oom.group: the warden and process 1 are in the group too, and have to live to
+            // tell; and a job whose child was ended may go on and say so, as under version 1.
+            write(&path.join("memory.max"), &memory)?;
+            let swap = path.join("memory.swap.max");
+            if old.is_none() && swap.exists() {
+                write(&swap, "0")?;
             }
         }
-        Controller::Pids => write(&path.join("pids.max"), &pids_with_the_first(limits))?,
-        Controller::Cpu => {
-            if let Some(quota) = quota(limits) {
-                write(
-                    &path.join("cpu.max"),
-                    &format!("{quota} {CPU_PERIOD_MICROS}"),
-                )?;
-            }
+        Controller::Pids if differs(old, limits, |limits| Some(limits.pids)) => {
+            write(&path.join("pids.max"), &pids_with_residents(limits))?;
         }
+        Controller::Cpu if differs(old, limits, quota) => {
+            let quota = quota(limits).map_or("max".to_owned(), |quota| quota.to_string());
+            write(
+                &path.join("cpu.max"),
+                &format!("{quota} {CPU_PERIOD_MICROS}"),
+            )?;
+        }
+        _ => {}
     }
     Ok(())
 }
 
-/// Process 1 is in the job's groups and none of the job's processes. More than 2^22 processes are
-/// nowhere, and the kernel refuses to be asked for them.
-fn pids_with_the_first(limits: &Limits) -> String {
-    (u64::from(limits.pids) + 1).min(1 << 22).to_string()
-}
-
-const fn without_the_first(count: u64) -> u64 {
-    count.saturating_sub(1)
+/// More than 2^22 processes are nowhere, and the kernel refuses to be asked for them.
+fn pids_with_residents(limits: &Limits) -> String {
+    (u64::from(limits.pids) + RESIDENTS)
+        .min(1 << 22)
+        .to_string()
 }
 
 fn set_legacy(
     path: &Path,
     controller: Controller,
+    old: Option<&Limits>,
     limits: &Limits,
 ) -> Result<(), (PathBuf, io::Error)> {
     match controller {
-        Controller::Memory => {
-            if let Some(memory) = limits.memory {
-                write(&path.join("memory.limit_in_bytes"), &memory.0.to_string())?;
-                let with_swap = path.join("memory.memsw.limit_in_bytes");
-                if with_swap.exists() {
-                    write(&with_swap, &memory.0.to_string())?;
-                }
+        Controller::Memory if differs(old, limits, |limits| limits.memory) => {
+            let value = |limits: &Limits| limits.memory.map_or(-1, |size| size.0.cast_signed());
+            let memory = value(limits).to_string();
+            let with_swap = path.join("memory.memsw.limit_in_bytes");
+            let mut files = vec![path.join("memory.limit_in_bytes")];
+            if with_swap.exists() {
+                files.push(with_swap);
+            }
+            // Memory alone may never be more than memory and swap together.
+            let grows = old.is_some_and(|old| value(limits) == -1 || value(old) < value(limits));
+            if grows {
+                files.reverse();
+            }
+            for file in files {
+                write(&file, &memory)?;
             }
         }
-        Controller::Pids => write(&path.join("pids.max"), &pids_with_the_first(limits))?,
-        Controller::Cpu => {
-            if let Some(quota) = quota(limits) {
+        Controller::Pids if differs(old, limits, |limits| Some(limits.pids)) => {
+            write(&path.join("pids.max"), &pids_with_residents(limits))?;
+        }
+        Controller::Cpu if differs(old, limits, quota) => {
+            if old.is_none() {
                 write(
                     &path.join("cpu.cfs_period_us"),
                     &CPU_PERIOD_MICROS.to_string(),
                 )?;
-                write(&path.join("cpu.cfs_quota_us"), &quota.max(1000).to_string())?;
             }
+            let quota = quota(limits).map_or(-1, |quota| quota.max(1000).cast_signed());
+            write(&path.join("cpu.cfs_quota_us"), &quota.to_string())?;
         }
+        _ => {}
     }
     Ok(())
 }

@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use tidemill_core::Limits;
 use tidemill_core::grant::PathAccess;
-use tidemill_core::job::{Network, User};
+use tidemill_core::job::User;
+use tidemill_core::root::Allow;
+use tidemill_core::{Limits, RootPlan};
 
 use crate::in_use::{InUse, in_use};
 use crate::landlock_wall;
 use crate::request::{Order, SandboxRequest, StartError, Stdio};
 use crate::rootfs::{self, Prepared, Sizes, Step, StepError};
-use crate::seccomp::{Filter, RefusalNotes, RefusedCall};
+use crate::seccomp::{Filter, FilterKind, RefusalNotes, RefusedCall};
 use crate::sys::mount::{open_in_root, space};
 use crate::sys::{process, socket, terminal};
-use crate::unreached;
 
 /// How long processes that outlive the main one may take to end by themselves.
 pub const DRAIN: Duration = Duration::from_millis(250);
@@ -67,10 +67,10 @@ pub(crate) enum Report {
         watched_peak_bytes: u64,
         watched_peak_pids: Option<u64>,
         memory_kills: u64,
+        memory_victim: Option<String>,
         disk_bytes: u64,
         disk_full: bool,
         pids_full: bool,
-        network_missed: bool,
         refused_calls: Vec<RefusedCall>,
     },
 }
@@ -123,16 +123,28 @@ struct Watch {
     site: OwnedFd,
     shared_memory: OwnedFd,
     main: i32,
+    asked: Asked,
     refusals: RefusalNotes,
     started: Instant,
     memory_limit: Option<u64>,
     peak_memory: u64,
     memory_kills: u64,
+    /// The name of the first process that was ended for its memory.
+    memory_victim: Option<String>,
     pids_limit: Option<u64>,
     peak_pids: u64,
     disk_full: bool,
     /// Set if the private layer is on disk, where no file system bounds it.
     disk: Option<DiskWatch>,
+}
+
+/// What the job was asked to do from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// By a signal: whoever asked it leaves it time, and says when that is over.
+    ToEnd,
+    AtOnce,
 }
 
 /// Bounds a private layer on disk: measured from time to time, and the job killed when it is too much.
@@ -169,9 +181,6 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
     process::die_with_parent().step(|| "ask to end with the launcher".to_owned())?;
     rustix::process::umask(Mode::empty());
     process::set_host_name("tidemill").step(|| "set the host name".to_owned())?;
-    if request.network == Network::None {
-        process::bring_loopback_up().step(|| "bring the loopback interface up".to_owned())?;
-    }
     let site = rootfs::build(prepared, &request.root, &request.limits, sizes, builder)?;
     let shared_memory = rustix::fs::open(
         "/dev/shm",
@@ -198,6 +207,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         site,
         shared_memory,
         main,
+        asked: Asked::Nothing,
         refusals: RefusalNotes::new(listener),
         started: now(),
         memory_limit: request
@@ -207,6 +217,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
             .filter(|_| birth.watch_memory),
         peak_memory: 0,
         memory_kills: 0,
+        memory_victim: None,
         pids_limit: (birth.watch_pids).then(|| u64::from(request.limits.pids)),
         peak_pids: 1,
         disk_full: false,
@@ -319,7 +330,7 @@ fn wall_in(
             .step(|| "take the terminal as the controlling one".to_owned())?;
     }
     process::close_on_exec_from(3).step(|| "close what is not the job's".to_owned())?;
-    process::reset_signals();
+    process::restore_signals();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     limit(&request.limits, spare)?;
     process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
@@ -332,9 +343,7 @@ fn wall_in(
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(&request.root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
-    let writes_to_host =
-        (request.root.mounts.iter()).any(|mount| mount.access == PathAccess::Write);
-    let listener = Filter::of(writes_to_host)
+    let listener = Filter::of(filter_kind(&request.root))
         .install()
         .step(|| "install the system call filter".to_owned())?;
     if let Some(listener) = listener {
@@ -342,6 +351,15 @@ fn wall_in(
             .step(|| "hand over the listener for refused calls".to_owned())?;
     }
     Ok(())
+}
+
+/// Which filter a job with this root has.
+pub(crate) fn filter_kind(root: &RootPlan) -> FilterKind {
+    FilterKind {
+        writes_to_host: (root.mounts.iter()).any(|mount| mount.access == PathAccess::Write),
+        user_namespaces: root.allow.contains(&Allow::UserNamespaces)
+            || root.allow.contains(&Allow::Fuse),
+    }
 }
 
 /// Opens the terminal again by its name inside, where there is one: through the descriptor that came
@@ -498,10 +516,10 @@ impl Watch {
             watched_peak_bytes: self.peak_memory,
             watched_peak_pids: self.pids_limit.map(|_| self.peak_pids),
             memory_kills: self.memory_kills,
+            memory_victim: self.memory_victim.take(),
             disk_bytes: used,
             disk_full: self.disk_full,
             pids_full: self.pids_limit.is_some_and(|limit| self.peak_pids >= limit),
-            network_missed: request.network == Network::None && unreached::attempts() > 0,
             refused_calls: self.refusals.take(),
         };
         tell(self.channel.as_fd(), &report);
@@ -550,32 +568,41 @@ impl Watch {
         spoke
     }
 
-    fn obey(&self) {
+    /// Does what the launcher has to say.
+    fn obey(&mut self) {
         let Ok((bytes, _)) = socket::receive(self.channel.as_fd(), false) else {
             return;
         };
         if bytes.is_empty() {
             process::exit_now(1);
         }
-        let signal = match serde_json::from_slice(&bytes) {
-            Ok(Order::Signal { signal }) => signal,
-            Ok(Order::Kill) => libc::SIGKILL,
+        let (signal, asked) = match serde_json::from_slice(&bytes) {
+            Ok(Order::Signal { signal }) => (signal, Asked::ToEnd),
+            Ok(Order::Kill) => (libc::SIGKILL, Asked::AtOnce),
             Err(_) => return,
         };
+        self.asked = asked;
         // To every process of this namespace but ourselves. Nobody there is no error.
         process::kill(-1, signal).ok();
     }
 
-    /// Waits a moment for what outlives the main process, then kills it. Returns how many were killed.
+    /// Waits a moment for what outlives the main process, then kills it. Returns how many were killed. A
+    /// job that was asked to end has the time that it was given, all of it: what cleans up may be a
+    /// child whose parent has ended at once.
     fn end_the_rest(&mut self, wait_for_all: bool) -> u64 {
         let deadline = now() + DRAIN;
         loop {
+            let is_patient = match self.asked {
+                Asked::Nothing => wait_for_all,
+                Asked::ToEnd => true,
+                Asked::AtOnce => break,
+            };
             match process::reap(-1, false) {
                 Ok(Some(_)) => {}
                 Err(_) => return 0,
-                Ok(None) if !wait_for_all && now() >= deadline => break,
+                Ok(None) if !is_patient && now() >= deadline => break,
                 Ok(None) => {
-                    let rest = if wait_for_all {
+                    let rest = if is_patient {
                         WATCH_INTERVAL
                     } else {
                         deadline.saturating_duration_since(now())
@@ -648,9 +675,14 @@ impl Watch {
         self.peak_memory = self.peak_memory.max(bytes);
         if self.memory_limit.is_some_and(|limit| bytes > limit)
             && let Some((pid, _)) = largest
-            && process::kill(pid, libc::SIGKILL).is_ok()
         {
-            self.memory_kills += 1;
+            // Asked before: afterwards it has none.
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+            if process::kill(pid, libc::SIGKILL).is_ok() {
+                self.memory_kills += 1;
+                let name = name.map(|name| name.trim_end().to_owned());
+                self.memory_victim = self.memory_victim.take().or(name);
+            }
         }
     }
 }

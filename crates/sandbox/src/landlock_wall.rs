@@ -7,7 +7,7 @@ use landlock::{
 };
 use tidemill_core::RootPlan;
 use tidemill_core::grant::PathAccess;
-use tidemill_core::root::Node;
+use tidemill_core::root::{Allow, Node};
 
 use crate::request::StartError;
 
@@ -28,13 +28,24 @@ pub(crate) fn build(plan: &RootPlan) -> Result<(), StartError> {
     };
     let all = AccessFs::from_all(REVIEWED);
     let read = AccessFs::from_read(REVIEWED);
-    let mut rules = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(all)
+    // Behind a wall of files no process may mount, not even in a namespace of its own.
+    let may_mount = !plan.allow.iter().all(|allow| *allow == Allow::Ptrace);
+    let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    let rules = if may_mount {
+        Ok(rules)
+    } else {
+        rules.handle_access(all)
+    };
+    let mut rules = rules
         .and_then(|rules| rules.scope(Scope::from_all(REVIEWED)))
         .and_then(Ruleset::create)
         .map_err(|error| failed(&error))?;
-    for (path, access) in table(plan, read, all) {
+    let table = if may_mount {
+        Vec::new()
+    } else {
+        table(plan, read, all)
+    };
+    for (path, access) in table {
         // What is not there needs no rule.
         let Ok(opened) = PathFd::new(&path) else {
             continue;

@@ -1,18 +1,21 @@
 //! The owner's side of the launcher process.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio as ProcessStdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemill_core::Grant;
+use tidemill_core::job::Network;
 
 use crate::identity::Identity;
-use crate::request::{Ended, Notice, Order, SandboxRequest, StartError, Stdio};
-use crate::serve::{Hello, Settings};
+use crate::request::{
+    Ended, Notice, Order, SandboxRequest, Spawn, StartError, Stdio, ToWarden, in_memory,
+};
+use crate::serve::{Demand, Hello, Settings};
 use crate::sweep::sweep;
 use crate::sys::socket;
 
@@ -67,6 +70,43 @@ struct Inner {
     state_dir: PathBuf,
     identity: Identity,
     no_sub_ids: Option<String>,
+    wardens: Mutex<Wardens>,
+}
+
+/// The wardens that there are.
+#[derive(Debug, Default)]
+struct Wardens {
+    /// Those without a sandbox, the one that has waited longest first.
+    idle: Vec<Link>,
+    /// How many have one.
+    busy: usize,
+}
+
+/// To a warden, which runs one sandbox at a time.
+#[derive(Debug)]
+struct Link {
+    socket: Arc<OwnedFd>,
+    network: Network,
+    /// How many sandboxes it was asked for.
+    jobs: u64,
+    /// True if it is known to start the next one without delay.
+    is_ready: bool,
+}
+
+impl Link {
+    /// Looks whether the warden has said that it is ready. False if it is gone.
+    fn look(&mut self) -> bool {
+        while !self.is_ready {
+            match socket::receive(self.socket.as_fd(), false) {
+                Ok((bytes, _)) if bytes.is_empty() => return false,
+                Ok((bytes, _)) => {
+                    self.is_ready = matches!(serde_json::from_slice(&bytes), Ok(Notice::Ready));
+                }
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
 }
 
 impl Launcher {
@@ -109,7 +149,71 @@ impl Launcher {
             state_dir: config.state_dir.clone(),
             identity,
             no_sub_ids: hello.no_sub_ids,
+            wardens: Mutex::default(),
         })))
+    }
+
+    /// Has a warden made, so that it is ready when the first sandbox is asked for. Does not block.
+    ///
+    /// # Errors
+    /// If the launcher is gone.
+    pub fn prepare(&self, network: Network) -> Result<(), StartError> {
+        let link = self.demand_warden(network)?;
+        self.wardens().idle.push(link);
+        Ok(())
+    }
+
+    fn wardens(&self) -> MutexGuard<'_, Wardens> {
+        self.0
+            .wardens
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn demand_warden(&self, network: Network) -> Result<Link, StartError> {
+        let made = || {
+            let launcher = self.0.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+            let (ours, theirs) = socket::pair()?;
+            let demand = serde_json::to_vec(&Demand::Warden { network })?;
+            socket::send(launcher.as_fd(), &demand, &[theirs.as_fd()])?;
+            Ok(Link {
+                socket: Arc::new(ours),
+                network,
+                jobs: 0,
+                is_ready: false,
+            })
+        };
+        made().map_err(|error: io::Error| gone(&error))
+    }
+
+    /// A warden for a sandbox: one that is ready, else the one that will be ready first, else a new one.
+    fn take_warden(&self, network: Network) -> Result<Link, StartError> {
+        let mut wardens = self.wardens();
+        wardens.idle.retain_mut(Link::look);
+        let is_fit = |link: &Link| link.network == network;
+        let ready = wardens
+            .idle
+            .iter()
+            .rposition(|link| is_fit(link) && link.is_ready);
+        let chosen = ready.or_else(|| wardens.idle.iter().position(is_fit));
+        let link = match chosen {
+            Some(index) => wardens.idle.remove(index),
+            None => self.demand_warden(network)?,
+        };
+        wardens.busy += 1;
+        // Jobs come faster than wardens are freshened: with one more they need not wait next time.
+        if !link.is_ready && link.jobs > 0 && wardens.idle.len() < wardens.busy {
+            let spare = self.demand_warden(network)?;
+            wardens.idle.push(spare);
+        }
+        Ok(link)
+    }
+
+    fn give_back(&self, mut link: Link) {
+        link.is_ready = false;
+        let mut wardens = self.wardens();
+        wardens.busy -= 1;
+        wardens.idle.push(link);
     }
 
     /// How ids of jobs are mapped.
@@ -132,7 +236,8 @@ impl Launcher {
         let launcher = self.0.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let body = in_memory(&serde_json::to_vec(arguments)?)?;
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        socket::send(launcher.as_fd(), b"help", &[body.as_fd(), writer.as_fd()])?;
+        let demand = serde_json::to_vec(&Demand::Help)?;
+        socket::send(launcher.as_fd(), &demand, &[body.as_fd(), writer.as_fd()])?;
         drop(writer);
         let mut output = Vec::new();
         io::Read::read_to_end(&mut fs::File::from(reader), &mut output)?;
@@ -145,46 +250,59 @@ impl Launcher {
     /// # Errors
     /// Why nothing runs: the job's fault or the runner's.
     pub fn spawn(&self, request: &SandboxRequest, stdio: Stdio) -> Result<Sandbox, StartError> {
-        let gone = |error: io::Error| StartError::LauncherGone {
-            error: error.to_string(),
-        };
-        let launcher = self
-            .0
-            .socket
-            .as_ref()
-            .ok_or_else(|| gone(io::ErrorKind::NotConnected.into()))?;
-        let (ours, theirs) = socket::pair().map_err(gone)?;
-        let body = serde_json::to_vec(request)
-            .map_err(io::Error::from)
-            .and_then(|bytes| in_memory(&bytes))
-            .map_err(gone)?;
-        {
-            let fds = [
-                theirs.as_fd(),
-                body.as_fd(),
-                stdio.stdin.as_fd(),
-                stdio.stdout.as_fd(),
-                stdio.stderr.as_fd(),
-            ];
-            socket::send(launcher.as_fd(), b"spawn", &fds).map_err(gone)?;
-        }
-        drop((theirs, stdio));
-        match self.hear(&ours, &request.name)? {
-            Notice::Started { missing } => Ok(Sandbox {
+        let mut link = self.take_warden(request.network)?;
+        let job = link.jobs;
+        link.jobs += 1;
+        let started = self.start_in(&link, job, request, stdio);
+        match started {
+            Ok(missing) => Ok(Sandbox {
                 name: request.name.clone(),
-                killer: Killer(Arc::new(ours)),
+                killer: Killer {
+                    socket: Arc::clone(&link.socket),
+                    job,
+                },
+                link: Some(link),
                 missing,
                 launcher: self.clone(),
             }),
-            Notice::StartFailed { error } => Err(error),
-            Notice::Ended { .. } => Err(gone(io::ErrorKind::InvalidData.into())),
+            Err(error) => {
+                if matches!(error, StartError::LauncherGone { .. }) {
+                    self.wardens().busy -= 1;
+                } else {
+                    self.give_back(link);
+                }
+                Err(error)
+            }
         }
     }
 
-    /// Waits for what the launcher says of a sandbox. If it is gone, all its processes are, and what
+    fn start_in(
+        &self,
+        link: &Link,
+        job: u64,
+        request: &SandboxRequest,
+        stdio: Stdio,
+    ) -> Result<Vec<Grant>, StartError> {
+        let (message, file) = Spawn::pack(job, request).map_err(|error| gone(&error))?;
+        let mut fds = vec![
+            stdio.stdin.as_fd(),
+            stdio.stdout.as_fd(),
+            stdio.stderr.as_fd(),
+        ];
+        fds.extend(file.as_ref().map(AsFd::as_fd));
+        socket::send(link.socket.as_fd(), &message, &fds).map_err(|error| gone(&error))?;
+        drop(stdio);
+        match self.hear(&link.socket, &request.name)? {
+            Notice::Started { missing } => Ok(missing),
+            Notice::StartFailed { error } => Err(error),
+            Notice::Ended { .. } | Notice::Ready => Err(out_of_turn()),
+        }
+    }
+
+    /// Waits for what a warden says of its sandbox. If it is gone, all its processes are, and what
     /// it could not remove any more is removed here.
-    fn hear(&self, control: &OwnedFd, name: &str) -> Result<Notice, StartError> {
-        let heard = hear(control);
+    fn hear(&self, link: &OwnedFd, name: &str) -> Result<Notice, StartError> {
+        let heard = hear(link);
         if matches!(heard, Err(StartError::LauncherGone { .. })) {
             for note in sweep(&self.0.state_dir, name) {
                 if let Some(error) = note.error {
@@ -196,28 +314,40 @@ impl Launcher {
     }
 }
 
-/// Bytes as a file in memory: arguments and environment may be larger than a message.
-fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let fd = rustix::fs::memfd_create("tidemill-request", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut file = fs::File::from(fd);
-    file.write_all(bytes)?;
-    Ok(file.into())
+fn gone(error: &io::Error) -> StartError {
+    StartError::LauncherGone {
+        error: error.to_string(),
+    }
 }
 
-fn hear(control: &OwnedFd) -> Result<Notice, StartError> {
-    let gone = |error: String| StartError::LauncherGone { error };
-    let (bytes, _) =
-        socket::receive(control.as_fd(), true).map_err(|error| gone(error.to_string()))?;
-    if bytes.is_empty() {
-        return Err(gone("it closed the connection".to_owned()));
+fn out_of_turn() -> StartError {
+    StartError::LauncherGone {
+        error: "it spoke out of turn".to_owned(),
     }
-    serde_json::from_slice(&bytes).map_err(|error| gone(error.to_string()))
+}
+
+fn hear(link: &OwnedFd) -> Result<Notice, StartError> {
+    loop {
+        let (bytes, _) = socket::receive(link.as_fd(), true).map_err(|error| gone(&error))?;
+        if bytes.is_empty() {
+            return Err(StartError::LauncherGone {
+                error: "it closed the connection".to_owned(),
+            });
+        }
+        match serde_json::from_slice(&bytes).map_err(|error| gone(&error.into()))? {
+            Notice::Ready => {}
+            notice => return Ok(notice),
+        }
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The closed socket tells it to end; waiting makes sure that nothing is left when we are gone.
+        // The closed sockets tell it and the wardens to end; waiting makes sure that nothing is left when
+        // we are gone.
         self.socket = None;
+        let wardens = self.wardens.get_mut();
+        wardens.unwrap_or_else(PoisonError::into_inner).idle.clear();
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = child.wait() {
             tracing::warn!(%error, "the sandbox launcher was not reaped");
@@ -230,13 +360,18 @@ impl Drop for Inner {
 pub struct Sandbox {
     name: String,
     killer: Killer,
+    /// Present until the warden is given back.
+    link: Option<Link>,
     missing: Vec<Grant>,
     launcher: Launcher,
 }
 
 /// Signals and kills a sandbox while somebody else waits for it.
 #[derive(Debug, Clone)]
-pub struct Killer(Arc<OwnedFd>);
+pub struct Killer {
+    socket: Arc<OwnedFd>,
+    job: u64,
+}
 
 impl Killer {
     /// Sends a signal to every process of the job. Harmless if it has ended.
@@ -250,8 +385,9 @@ impl Killer {
     }
 
     fn order(&self, order: Order) {
-        let bytes = serde_json::to_vec(&order).unwrap_or_default();
-        if let Err(error) = socket::send(self.0.as_fd(), &bytes, &[]) {
+        let job = self.job;
+        let bytes = serde_json::to_vec(&ToWarden::Order { job, order }).unwrap_or_default();
+        if let Err(error) = socket::send(self.socket.as_fd(), &bytes, &[]) {
             tracing::debug!(%error, "a sandbox that has ended was given an order");
         }
     }
@@ -272,19 +408,25 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the launcher is gone. Then the job is gone too, and how it ended is not known.
-    pub fn wait(self) -> Result<Ended, StartError> {
-        match self.launcher.hear(&self.killer.0, &self.name)? {
+    pub fn wait(mut self) -> Result<Ended, StartError> {
+        let notice = self.launcher.hear(&self.killer.socket, &self.name)?;
+        if let Some(link) = self.link.take() {
+            self.launcher.give_back(link);
+        }
+        match notice {
             Notice::Ended { ended } => Ok(ended),
             Notice::StartFailed { error } => Err(error),
-            Notice::Started { .. } => Err(StartError::LauncherGone {
-                error: "it spoke out of turn".to_owned(),
-            }),
+            Notice::Started { .. } | Notice::Ready => Err(out_of_turn()),
         }
     }
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        self.killer.kill();
+        // Nobody hears any more how it ends: its warden kills it, and ends with its link.
+        if self.link.take().is_some() {
+            self.killer.kill();
+            self.launcher.wardens().busy -= 1;
+        }
     }
 }

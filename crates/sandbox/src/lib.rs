@@ -6,16 +6,19 @@
 //! behind.
 //!
 //! ```text
-//! owner (Launcher) ──socket──► launcher process (serve) ──clone──► process 1 (init) ──fork──► job
+//! owner (Launcher) ──socket──► launcher process (serve) ──fork──► warden, one per slot
+//!      └───────────────────────────link────────────────────────────┘ ──clone──► process 1 (init) ──fork──► job
 //! ```
 //!
-//! Start reading at [`Launcher`], then `serve`, `init` and `rootfs`.
+//! Start reading at [`Launcher`], then `serve`, `warden`, `init` and `rootfs`.
 
 mod cgroup;
+mod dev;
 mod host;
 mod identity;
 mod in_use;
 mod init;
+mod job_network;
 mod landlock_wall;
 mod launcher;
 mod masks;
@@ -31,6 +34,7 @@ mod sweep;
 mod sys;
 mod unreached;
 mod victim;
+mod warden;
 
 pub use cgroup::{CgroupFigures, CgroupPlaces, Controller};
 pub use host::{Check, CheckState, HostSupport, probe_host};

@@ -43,8 +43,39 @@ pub(crate) const HIDDEN: &[&str] = &[
     "zoneinfo",
 ];
 
+/// Entries of /sys that show what identifies the host, or the inside of its kernel and firmware.
+pub(crate) const HIDDEN_OF_SYS: &[&str] = &[
+    "class/dmi",
+    "devices/virtual/dmi",
+    "devices/virtual/powercap",
+    "firmware",
+    "fs/bpf",
+    "fs/pstore",
+    "fs/selinux",
+    "hypervisor",
+    "kernel/debug",
+    "kernel/notes",
+    "kernel/security",
+    "kernel/slab",
+    "kernel/tracing",
+    "kernel/vmcoreinfo",
+];
+
 /// Entries of /proc that change the host when written, for whoever the kernel lets.
 pub(crate) const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys", "sysrq-trigger", "tty"];
+
+/// The names of what [`replacements`] gives.
+pub(crate) fn replaced(limits: &Limits) -> Vec<&'static str> {
+    let of_cpus: &[&str] = match limits.cpus {
+        Some(_) => &["cpuinfo", "stat"],
+        None => &[],
+    };
+    let of_memory: &[&str] = match limits.memory {
+        Some(_) => &["meminfo"],
+        None => &[],
+    };
+    [of_cpus, of_memory].concat()
+}
 
 /// Entries that are replaced: how many CPUs and how much memory the job has.
 pub(crate) fn replacements(limits: &Limits) -> Vec<(&'static str, String)> {
@@ -125,6 +156,23 @@ mod tests {
         assert_eq!(first_cpus(info, 1), "processor\t: 0\nmodel: a\n\n");
         let stat = "cpu  1 2\ncpu0 1 1\ncpu1 0 1\ncpu10 0 1\nintr 5\n";
         assert_eq!(first_cpu_times(stat, 1), "cpu  1 2\ncpu0 1 1\nintr 5\n");
+    }
+
+    #[test]
+    fn every_replacement_has_its_name() {
+        let cpus = Some(tidemill_core::limits::CpuCount { thousandths: 500 });
+        for (cpus, memory) in [(None, None), (cpus, Some(tidemill_core::ByteSize::mib(1)))] {
+            let limits = Limits {
+                cpus,
+                memory,
+                ..Limits::default()
+            };
+            let names: Vec<_> = replacements(&limits)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect();
+            assert_eq!(names, replaced(&limits));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a sandbox is asked to run, and what came of it.
 
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::job::Network;
 use tidemill_core::{ByteSize, Grant, Limits, Reason, ReasonCode, RootPlan, Usage};
 
+use crate::rootfs::{Step, StepError};
 use crate::seccomp::RefusedCall;
 
 /// What to run and in what.
@@ -227,10 +229,12 @@ pub struct Oom {
     pub kills: u64,
 }
 
-/// From the launcher about one sandbox.
+/// From a warden.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Notice {
+    /// The next job can be started without delay.
+    Ready,
     /// The program was exec'd.
     Started {
         /// Walls that this host cannot build.
@@ -248,7 +252,90 @@ pub(crate) enum Notice {
     },
 }
 
-/// To the launcher about one sandbox.
+/// To a warden.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToWarden {
+    /// Start a sandbox. The standard descriptors come with it, and the request's file if it has one.
+    Spawn(Box<Spawn>),
+    /// About the sandbox of this number. One that has ended needs nothing any more.
+    Order {
+        /// The number that it was started with.
+        job: u64,
+        /// What to do.
+        order: Order,
+    },
+}
+
+/// A request on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Spawn {
+    /// Counts the sandboxes of one warden.
+    pub(crate) job: u64,
+    /// The request, unless it is too long for a message and comes as a file.
+    request: Option<SandboxRequest>,
+}
+
+impl Spawn {
+    /// A request of this many bytes as text still goes into the message.
+    const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+    /// The message, and the file with the request if it is too long for one.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn pack(
+        job: u64,
+        request: &SandboxRequest,
+    ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+        let text = serde_json::to_string(request)?;
+        if text.len() > Self::INLINE_BYTES_MAX {
+            let empty = ToWarden::Spawn(Box::new(Self { job, request: None }));
+            return Ok((
+                serde_json::to_vec(&empty)?,
+                Some(in_memory(text.as_bytes())?),
+            ));
+        }
+        let message = format!("{{\"spawn\":{{\"job\":{job},\"request\":{text}}}}}");
+        Ok((message.into_bytes(), None))
+    }
+
+    /// The request.
+    ///
+    /// # Errors
+    /// If it came as a file, and that is not what it should be.
+    pub(crate) fn unpack(self, file: Option<OwnedFd>) -> Result<SandboxRequest, StepError> {
+        if let Some(request) = self.request {
+            return Ok(request);
+        }
+        let file = file
+            .ok_or(io::ErrorKind::UnexpectedEof)
+            .step(|| "receive the request".to_owned())?;
+        let text = read_all(file).step(|| "read the request".to_owned())?;
+        serde_json::from_slice(&text)
+            .map_err(io::Error::other)
+            .step(|| "understand the request".to_owned())
+    }
+}
+
+/// Bytes as a file in memory: arguments and environment may be larger than a message.
+pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create("tidemill-request", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = fs::File::from(fd);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// The content of a file in memory that its writer has just written.
+pub(crate) fn read_all(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::from(file);
+    let mut bytes = Vec::new();
+    io::Seek::rewind(&mut file)?;
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// What to do with a sandbox.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Order {

@@ -12,6 +12,7 @@ use tidemill_core::job::User;
 use tidemill_core::root::{GeneratedFile, Node, Owners, RootMount};
 use tidemill_core::{Limits, RootPlan};
 
+use crate::dev;
 use crate::masks;
 use crate::mirror;
 use crate::request::StartError;
@@ -23,12 +24,15 @@ use crate::sys::mount::{
 /// Where process 1 keeps its construction site: a directory that every host has. What it covers is
 /// reached by descriptors, if at all.
 const SITE: &str = "/tmp";
+/// The new root on the site.
+const ROOT: &str = "root";
+/// The directory on the site with what hides other things.
+const COVERS: &str = "covers";
+const EMPTY_DIRECTORY: &str = "empty-directory";
+const EMPTY_FILE: &str = "empty-file";
 
 /// Directories that everybody may write, private to the job.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
-
-/// The devices that a job has.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// A failed step: what was tried, on what, and the kernel's answer.
 #[derive(Debug)]
@@ -71,9 +75,9 @@ struct Source {
 pub(crate) struct Prepared {
     trees: Vec<Source>,
     mounts: Vec<(Source, Vec<Source>)>,
-    devices: Vec<Source>,
+    dev: dev::Prepared,
+    sys: Option<OwnedFd>,
     scratch: Option<OwnedFd>,
-    console: Option<OwnedFd>,
     /// What could not be done as planned and does no harm beyond comfort.
     pub(crate) notes: Vec<String>,
 }
@@ -94,6 +98,7 @@ impl Prepared {
     /// The first step that failed.
     pub(crate) fn open(
         plan: &RootPlan,
+        dev: dev::Prepared,
         scratch: Option<&std::path::Path>,
         maps: &mut impl IdMaps,
     ) -> Result<Self, StepError> {
@@ -121,16 +126,6 @@ impl Prepared {
             }
             mounts.push((source, over));
         }
-        let mut devices = Vec::new();
-        for name in DEVICES {
-            let path = format!("/dev/{name}");
-            let at = open_host(&path)?;
-            let tree =
-                clone_tree(at.as_fd(), false).step(|| format!("copy the mount of {path}"))?;
-            set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NOEXEC, false, None)
-                .step(|| format!("set the flags of {path}"))?;
-            devices.push(describe(&at, tree)?);
-        }
         let scratch = scratch
             .map(|path| {
                 let at = open_host(&path.to_string_lossy())?;
@@ -144,47 +139,16 @@ impl Prepared {
         Ok(Self {
             trees,
             mounts,
-            devices,
+            dev,
+            sys: plan.sys.then(open_sys).transpose()?,
             scratch,
-            console: None,
             notes,
         })
     }
 }
 
-impl Prepared {
-    /// Shows the job's terminal as /dev/console: its own name lies in a devpts that the job does not
-    /// see, and programs look for another one in /dev (ttyname(3)). A terminal that this namespace has
-    /// no path for stays without a name.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub(crate) fn show_terminal(&mut self, terminal: BorrowedFd<'_>) -> Result<(), StepError> {
-        // The descriptor was opened in its owner's mount namespace, and a mount can only be copied in
-        // its own, so the same device is looked up by its path here.
-        let link = format!("/proc/self/fd/{}", terminal.as_raw_fd());
-        let Ok(path) = std::fs::read_link(link) else {
-            return Ok(());
-        };
-        let Ok(at) = open_host(&path.to_string_lossy()) else {
-            return Ok(());
-        };
-        let identity = |fd: BorrowedFd<'_>| {
-            rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev))
-        };
-        let describe = || format!("copy the mount of {}", path.display());
-        if identity(at.as_fd()).step(describe)? != identity(terminal).step(describe)? {
-            return Ok(());
-        }
-        let tree = clone_tree(at.as_fd(), false).step(describe)?;
-        set_attributes(tree.as_fd(), ATTR_NOSUID | ATTR_NOEXEC, false, None).step(describe)?;
-        self.console = Some(tree);
-        Ok(())
-    }
-}
-
 /// Opens a path of the host without following any symbolic link.
-fn open_host(path: &str) -> Result<OwnedFd, StepError> {
+pub(crate) fn open_host(path: &str) -> Result<OwnedFd, StepError> {
     let root = rustix::fs::open(
         "/",
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -274,6 +238,7 @@ pub(crate) fn build(
     builder: User,
 ) -> Result<OwnedFd, StepError> {
     let site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
+    site.make_covers(limits)?;
     let root = site.stack_root(prepared.trees, plan)?;
     // A workspace or a home may lie below a temporary directory, and must not be covered by it; a layer
     // may bring the directory above one, and must not cover it.
@@ -304,8 +269,11 @@ pub(crate) fn build(
     for path in TEMPORARY.into_iter().filter(|path| covered(path)) {
         site.make_temporary(root.as_fd(), path)?;
     }
-    site.make_devices(root.as_fd(), prepared.devices, prepared.console, sizes)?;
-    site.make_proc(root.as_fd(), limits)?;
+    dev::build(root.as_fd(), prepared.dev, sizes.shared_memory)?;
+    if let Some(sys) = prepared.sys {
+        mount_sys(root.as_fd(), &sys)?;
+    }
+    make_proc(root.as_fd(), limits)?;
     rustix::process::fchdir(&root).step(|| "enter the new root".to_owned())?;
     mount::pivot_to_current_directory().step(|| "make the new root the root".to_owned())?;
     Ok(site.directory)
@@ -348,9 +316,20 @@ impl Site {
             builder,
             job,
         };
-        site.make_directory("empty-directory", 0o555, site.builder)?;
-        site.make_file("empty-file", b"", 0o444)?;
         Ok(site)
+    }
+
+    /// What is put over paths that a job does not see as they are, in a directory of its own that is
+    /// mounted read-only on itself.
+    fn make_covers(&self, limits: &Limits) -> Result<(), StepError> {
+        let covers = self.make_directory(COVERS, 0o755, self.builder)?;
+        self.make_directory(&format!("{COVERS}/{EMPTY_DIRECTORY}"), 0o555, self.builder)?;
+        self.make_file(&format!("{COVERS}/{EMPTY_FILE}"), b"", 0o444)?;
+        for (name, content) in masks::replacements(limits) {
+            self.make_file(&format!("{COVERS}/{name}"), content.as_bytes(), 0o444)?;
+        }
+        let tree = self.read_only(COVERS)?;
+        attach(tree.as_fd(), covers.as_fd()).step(|| "mount the covers".to_owned())
     }
 
     fn make_directory(&self, name: &str, mode: u32, owner: User) -> Result<OwnedFd, StepError> {
@@ -401,7 +380,7 @@ impl Site {
     fn stack_root(&self, trees: Vec<Source>, plan: &RootPlan) -> Result<OwnedFd, StepError> {
         let owner = self.builder;
         let upper = self.make_directory("root-upper", 0o755, owner)?;
-        let target = self.make_directory("root", 0o755, owner)?;
+        let target = self.make_directory(ROOT, 0o755, owner)?;
         let root = if trees.is_empty() {
             let tree = clone_tree(upper.as_fd(), false)
                 .step(|| "copy the mount of the private layer".to_owned())?;
@@ -556,9 +535,10 @@ impl Site {
         let stat = rustix::fs::fstat(&target).step(|| format!("look at {path}"))?;
         let cover = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => return Ok(()),
-            FileType::Directory => self.read_only("empty-directory")?,
-            _ => self.read_only("empty-file")?,
+            FileType::Directory => EMPTY_DIRECTORY,
+            _ => EMPTY_FILE,
         };
+        let cover = self.read_only(&format!("{COVERS}/{cover}"))?;
         attach(cover.as_fd(), target.as_fd()).step(|| format!("hide {path}"))
     }
 
@@ -573,93 +553,90 @@ impl Site {
         let target = make_directories(root, path)?;
         attach(tree.as_fd(), target.as_fd()).step(|| format!("mount {path}"))
     }
+}
 
-    fn make_devices(
-        &self,
-        root: BorrowedFd<'_>,
-        devices: Vec<Source>,
-        console: Option<OwnedFd>,
-        sizes: Sizes,
-    ) -> Result<(), StepError> {
-        let target = own_directory(root, "/dev")?;
-        let dev = new_file_system(
-            c"tmpfs",
-            &[("size", Some("64k")), ("mode", Some("0755"))],
-            ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC,
-        )
-        .step(|| "make a tmpfs for /dev".to_owned())?;
-        attach(dev.as_fd(), target.as_fd()).step(|| "mount /dev".to_owned())?;
-        for (name, device) in DEVICES.iter().zip(devices) {
-            let place = make_place_for_file(dev.as_fd(), name)?;
-            attach(device.tree.as_fd(), place.as_fd()).step(|| format!("mount /dev/{name}"))?;
+/// The kernel's objects of the network namespace that this process stands in, or, where that is not its
+/// own to mount, the host's.
+fn open_sys() -> Result<OwnedFd, StepError> {
+    let flags = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC;
+    if let Ok(own) = new_file_system(c"sysfs", &[], flags) {
+        return Ok(own);
+    }
+    let at = open_host("/sys")?;
+    let tree = clone_tree(at.as_fd(), false).step(|| "copy the mount of /sys".to_owned())?;
+    set_attributes(tree.as_fd(), flags, false, None).step(|| "set the flags of /sys".to_owned())?;
+    Ok(tree)
+}
+
+fn mount_sys(root: BorrowedFd<'_>, sys: &OwnedFd) -> Result<(), StepError> {
+    let target = own_directory(root, "/sys")?;
+    attach(sys.as_fd(), target.as_fd()).step(|| "mount /sys".to_owned())?;
+    rustix::process::fchdir(sys).step(|| "enter /sys".to_owned())?;
+    let mut covers = Covers::new();
+    for path in masks::HIDDEN_OF_SYS {
+        covers.put(path).step(|| format!("hide /sys/{path}"))?;
+    }
+    Ok(())
+}
+
+fn make_proc(root: BorrowedFd<'_>, limits: &Limits) -> Result<(), StepError> {
+    let target = own_directory(root, "/proc")?;
+    let proc =
+        new_file_system(c"proc", &[], ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC).step(|| {
+            "make a proc file system (the launcher's own /proc must not be masked)".to_owned()
+        })?;
+    attach(proc.as_fd(), target.as_fd()).step(|| "mount /proc".to_owned())?;
+    let proc = open_in_root(root, "/proc", libc::O_PATH | libc::O_DIRECTORY, 0, true)
+        .step(|| "open /proc".to_owned())?;
+    // By names in it: it is ours alone, and short names are what so many mounts cost least with.
+    rustix::process::fchdir(&proc).step(|| "enter /proc".to_owned())?;
+    for path in masks::READ_ONLY {
+        match mount::bind(path, path) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
+            Err(error) => return Err(error).step(|| format!("copy the mount of /proc/{path}")),
         }
-        if let Some(console) = console {
-            let place = make_place_for_file(dev.as_fd(), "console")?;
-            attach(console.as_fd(), place.as_fd()).step(|| "mount /dev/console".to_owned())?;
+        mount::make_read_only(path).step(|| format!("make /proc/{path} read-only"))?;
+    }
+    let mut covers = Covers::new();
+    for path in masks::HIDDEN {
+        covers.put(path).step(|| format!("hide /proc/{path}"))?;
+    }
+    for name in masks::replaced(limits) {
+        mount::bind(&format!("{SITE}/{COVERS}/{name}"), name)
+            .step(|| format!("mount /proc/{name}"))?;
+    }
+    Ok(())
+}
+
+/// Something empty to put over names in the current directory.
+struct Covers {
+    file: String,
+    directory: String,
+}
+
+impl Covers {
+    fn new() -> Self {
+        Self {
+            file: format!("{SITE}/{COVERS}/{EMPTY_FILE}"),
+            directory: format!("{SITE}/{COVERS}/{EMPTY_DIRECTORY}"),
         }
-        let links = [
-            ("fd", "/proc/self/fd"),
-            ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"),
-            ("ptmx", "pts/ptmx"),
-        ];
-        for (name, to) in links {
-            rustix::fs::symlinkat(to, &dev, name).step(|| format!("make the link /dev/{name}"))?;
-        }
-        let terminals = new_file_system(
-            c"devpts",
-            &[
-                ("newinstance", None),
-                ("ptmxmode", Some("0666")),
-                ("mode", Some("0620")),
-            ],
-            ATTR_NOSUID | ATTR_NOEXEC,
-        )
-        .step(|| "make a devpts".to_owned())?;
-        let shared_size = sizes.shared_memory.to_string();
-        let shared = new_file_system(
-            c"tmpfs",
-            &[("size", Some(shared_size.as_str())), ("mode", Some("1777"))],
-            ATTR_NOSUID | ATTR_NODEV,
-        )
-        .step(|| "make a tmpfs for /dev/shm".to_owned())?;
-        for (name, tree) in [("pts", terminals), ("shm", shared)] {
-            let place = make_directories(dev.as_fd(), name)?;
-            attach(tree.as_fd(), place.as_fd()).step(|| format!("mount /dev/{name}"))?;
-        }
-        set_attributes(dev.as_fd(), ATTR_RDONLY, false, None)
-            .step(|| "make /dev read-only".to_owned())
     }
 
-    fn make_proc(&self, root: BorrowedFd<'_>, limits: &Limits) -> Result<(), StepError> {
-        let target = own_directory(root, "/proc")?;
-        let proc =
-            new_file_system(c"proc", &[], ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC).step(|| {
-                "make a proc file system (the launcher's own /proc must not be masked)".to_owned()
-            })?;
-        attach(proc.as_fd(), target.as_fd()).step(|| "mount /proc".to_owned())?;
-        let proc = open_in_root(root, "/proc", libc::O_PATH | libc::O_DIRECTORY, 0, true)
-            .step(|| "open /proc".to_owned())?;
-        for path in masks::READ_ONLY {
-            let Ok(place) = open_in_root(proc.as_fd(), path, libc::O_PATH, 0, true) else {
-                continue;
-            };
-            let tree = clone_tree(place.as_fd(), false)
-                .step(|| format!("copy the mount of /proc/{path}"))?;
-            set_attributes(tree.as_fd(), ATTR_RDONLY, false, None)
-                .step(|| format!("make /proc/{path} read-only"))?;
-            attach(tree.as_fd(), place.as_fd()).step(|| format!("mount /proc/{path}"))?;
-        }
-        for path in masks::HIDDEN {
-            self.hide(root, &format!("/proc/{path}"))?;
-        }
-        for (name, content) in masks::replacements(limits) {
-            self.make_file(&format!("proc-{name}"), content.as_bytes(), 0o444)?;
-            let cover = self.read_only(&format!("proc-{name}"))?;
-            let place = open_in_root(proc.as_fd(), name, libc::O_PATH, 0, true)
-                .step(|| format!("open /proc/{name}"))?;
-            attach(cover.as_fd(), place.as_fd()).step(|| format!("mount /proc/{name}"))?;
+    /// Covers a name, if it is there: with an empty directory if it is one, else with an empty file.
+    fn put(&mut self, name: &str) -> io::Result<()> {
+        let (is_directory, result) = match mount::bind(&self.file, name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTDIR) => {
+                (true, mount::bind(&self.directory, name))
+            }
+            other => (false, other),
+        };
+        match result {
+            // What has been covered is as empty, and its name is shorter.
+            Ok(()) if is_directory => name.clone_into(&mut self.directory),
+            Ok(()) => name.clone_into(&mut self.file),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -702,7 +679,7 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 /// Opens a directory inside, making what is missing of it.
-fn make_directories(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
+pub(crate) fn make_directories(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let whole = if path.is_empty() { "/" } else { path };
     match open_in_root(root, whole, flags, 0, false) {
@@ -719,7 +696,7 @@ fn make_directories(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepErr
 }
 
 /// Opens a file inside that something is to be mounted on, making it if it is missing.
-fn make_place_for_file(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
+pub(crate) fn make_place_for_file(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
     let (parent, name) = split(path);
     let parent = make_directories(root, parent)?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -732,7 +709,7 @@ fn make_place_for_file(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Step
 
 /// The place of a file system that the sandbox brings itself: a real directory of the root, never a
 /// link that an image has put there.
-fn own_directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
+pub(crate) fn own_directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StepError> {
     make_directories(root, path)?;
     open_in_root(root, path, libc::O_PATH | libc::O_DIRECTORY, 0, true)
         .step(|| format!("open {path} inside, which must be a directory and no link"))

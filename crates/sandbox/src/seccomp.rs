@@ -20,8 +20,18 @@ pub(crate) use refusals::RefusalNotes;
 pub use refusals::RefusedCall;
 
 use self::program::{Refusals, Tables};
-use self::table::{ALLOWED, REFUSED, RULES, WRITING_RULES};
+use self::table::{ALLOWED, MAKING_NAMESPACES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES};
 use crate::sys::process;
+
+/// What a filter depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FilterKind {
+    /// The job writes to the host's own files: then no file gets a set-user-id or set-group-id bit. In
+    /// a private layer the bits are harmless, and installers need them.
+    pub(crate) writes_to_host: bool,
+    /// The job may make user namespaces, and do in them what takes privileges.
+    pub(crate) user_namespaces: bool,
+}
 
 /// The filter of the syscall tier.
 #[derive(Debug)]
@@ -31,21 +41,40 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The filter for a job, compiled once per process. `writes_to_host` tells that the job writes to
-    /// the host's own files: then no file gets a set-user-id or set-group-id bit. In a private layer
-    /// the bits are harmless, and installers need them.
-    pub(crate) fn of(writes_to_host: bool) -> &'static Self {
-        static FILTERS: OnceLock<[Filter; 2]> = OnceLock::new();
-        let filters = FILTERS.get_or_init(|| [false, true].map(Self::compile));
-        &filters[usize::from(writes_to_host)]
+    /// The filter for a job, compiled once per process and its forks.
+    pub(crate) fn of(kind: FilterKind) -> &'static Self {
+        static FILTERS: [OnceLock<Filter>; 4] = [const { OnceLock::new() }; 4];
+        let index = usize::from(kind.writes_to_host) + 2 * usize::from(kind.user_namespaces);
+        FILTERS[index].get_or_init(|| Self::compile(kind))
     }
 
-    fn compile(writes_to_host: bool) -> Self {
-        let further = if writes_to_host { WRITING_RULES } else { &[] };
-        let tables = Tables {
-            allowed: ALLOWED,
-            refused: REFUSED,
-            rules: RULES.iter().chain(further).collect(),
+    fn compile(kind: FilterKind) -> Self {
+        let further = if kind.writes_to_host {
+            WRITING_RULES
+        } else {
+            &[]
+        };
+        let rules = RULES.iter().chain(further);
+        let tables = if kind.user_namespaces {
+            // What is judged for nothing but new namespaces is allowed, as what no rule names.
+            let is_kept = |rule: &&Rule| {
+                (MAKING_NAMESPACES.calls.iter()).all(|call| call.number != rule.call.number)
+            };
+            Tables {
+                allowed: ALLOWED
+                    .iter()
+                    .chain(NAMESPACED)
+                    .chain([&MAKING_NAMESPACES])
+                    .collect(),
+                refused: REFUSED.iter().collect(),
+                rules: rules.filter(is_kept).collect(),
+            }
+        } else {
+            Tables {
+                allowed: ALLOWED.iter().collect(),
+                refused: REFUSED.iter().chain(NAMESPACED).collect(),
+                rules: rules.collect(),
+            }
         };
         Self {
             told: tables.compile(Refusals::Told),
@@ -77,7 +106,9 @@ mod tests {
 
     #[test]
     fn no_call_is_in_two_lists_and_none_twice() {
-        let listed = [ALLOWED, REFUSED, LEFT_OUT].into_iter().flatten();
+        let listed = [ALLOWED, REFUSED, NAMESPACED, LEFT_OUT]
+            .into_iter()
+            .flatten();
         let mut all: Vec<i64> = listed
             .flat_map(|group| group.calls)
             .map(|call| call.number)

@@ -1,15 +1,21 @@
-//! What a sandbox leaves on the host while it runs, so that a later process can remove it if the
-//! launcher never came to it: a directory `sandboxes/NAME` with a note of its cgroups.
+//! What sandboxes leave on the host while they run, so that a later process can remove it if their
+//! launcher never came to it: a directory `sandboxes/NAME` for a private layer on disk, and for the
+//! control groups of each launcher a directory `sandboxes/launcher-…` with a note of where they are.
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::cgroup::{group_name, remove_group};
-use crate::sys::process;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-/// The file in a sandbox's directory that names its cgroups, one path a line.
-const CGROUPS: &str = "cgroups";
+use crate::cgroup::{CgroupPlaces, GROUP_PREFIX, remove_groups};
+
+/// What the names of the launchers' directories begin with.
+const LAUNCHER_PREFIX: &str = "launcher-";
+/// The file in a launcher's directory that names the places of its groups, one path a line. The
+/// launcher and its wardens hold a lock on it.
+const PLACES: &str = "places";
 
 /// Something that a sweep removed or could not remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,19 +26,119 @@ pub struct SweepNote {
     pub error: Option<String>,
 }
 
+/// The note of a launcher that lives.
+#[derive(Debug)]
+pub(crate) struct LauncherNote {
+    /// The launcher's own directory.
+    pub(crate) directory: PathBuf,
+    /// What the names of its groups begin with.
+    pub(crate) group_prefix: String,
+    lock: OwnedFd,
+}
+
+impl LauncherNote {
+    /// Notes where this process is going to make groups.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub(crate) fn write(state_dir: &Path, places: &CgroupPlaces) -> io::Result<Self> {
+        let name = own_name();
+        let directory = state_dir
+            .join("sandboxes")
+            .join(format!("{LAUNCHER_PREFIX}{name}"));
+        let text: String = places
+            .directories()
+            .flat_map(|place| [place.to_string_lossy(), "\n".into()])
+            .collect();
+        let path = directory.join(PLACES);
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+        loop {
+            fs::create_dir_all(&directory)?;
+            let lock = match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)) {
+                Ok(lock) => lock,
+                Err(rustix::io::Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            flock(&lock, FlockOperation::LockExclusive)?;
+            // A sweep that came before the lock took the note for that of a dead one.
+            if rustix::fs::fstat(&lock)?.st_nlink == 0 {
+                continue;
+            }
+            rustix::io::write(&lock, text.as_bytes())?;
+            return Ok(Self {
+                directory,
+                group_prefix: format!("{GROUP_PREFIX}{name}-"),
+                lock,
+            });
+        }
+    }
+
+    /// Removes the note: no group is left.
+    pub(crate) fn remove(self) {
+        // With the lock held: nobody sweeps it meanwhile.
+        if let Err(error) = fs::remove_dir_all(&self.directory) {
+            tracing::warn!(path = %self.directory.display(), %error, "a note was not removed");
+        }
+        drop(self.lock);
+    }
+}
+
+/// A name that no other process of this host has or had since it was started: process ids come again,
+/// but not with the same time of start.
+fn own_name() -> String {
+    // The 22nd field, and the 20th after the command, which may have spaces in it; see proc_pid_stat(5).
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let start = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().nth(19));
+    format!("{}-{}", std::process::id(), start.unwrap_or("0"))
+}
+
+/// Removes the groups of launchers that are dead.
+pub(crate) fn sweep_launchers(state_dir: &Path) -> Vec<SweepNote> {
+    let mut notes = Vec::new();
+    let entries = fs::read_dir(state_dir.join("sandboxes"));
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(own) = name.strip_prefix(LAUNCHER_PREFIX) else {
+            continue;
+        };
+        let Ok(lock) = rustix::fs::open(
+            entry.path().join(PLACES),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) else {
+            continue;
+        };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path().join(PLACES)).unwrap_or_default();
+        let prefix = format!("{GROUP_PREFIX}{own}-");
+        let mut all_gone = true;
+        for (path, error) in text
+            .lines()
+            .flat_map(|place| remove_groups(Path::new(place), &prefix))
+        {
+            all_gone &= error.is_none();
+            let error = error.map(|error| error.to_string());
+            notes.push(SweepNote { path, error });
+        }
+        if all_gone {
+            let error = remove_tree(&entry.path()).err();
+            let error = error.map(|error| error.to_string());
+            notes.push(SweepNote {
+                path: entry.path(),
+                error,
+            });
+        }
+    }
+    notes
+}
+
 /// The directory of one sandbox below the state directory.
 pub(crate) fn directory(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join("sandboxes").join(name)
-}
-
-pub(crate) fn note_cgroups(state_dir: &Path, name: &str, paths: &[PathBuf]) -> io::Result<()> {
-    let directory = directory(state_dir, name);
-    fs::create_dir_all(&directory)?;
-    let text: String = paths
-        .iter()
-        .flat_map(|path| [path.to_string_lossy(), "\n".into()])
-        .collect();
-    fs::write(directory.join(CGROUPS), text)
 }
 
 /// Removes a sandbox's directory with all that is in it, whatever permissions a job has set there.
@@ -43,36 +149,11 @@ pub(crate) fn remove_scratch(state_dir: &Path, name: &str) {
     }
 }
 
-/// Removes what a dead attempt left: its processes, its cgroups, its scratch directory. Harmless if
-/// nothing is there.
+/// Removes what a dead attempt left: its scratch directory, and the processes and groups of launchers
+/// that are dead. Harmless if nothing is there.
 pub fn sweep(state_dir: &Path, name: &str) -> Vec<SweepNote> {
+    let mut notes = sweep_launchers(state_dir);
     let directory = directory(state_dir, name);
-    let mut notes = Vec::new();
-    let listed = fs::read_to_string(directory.join(CGROUPS)).unwrap_or_default();
-    for path in listed.lines().map(PathBuf::from) {
-        // Never a directory that is not one of ours, whatever the note says.
-        if path
-            .file_name()
-            .is_none_or(|leaf| leaf != group_name(name).as_str())
-            || !path.exists()
-        {
-            continue;
-        }
-        let killed = fs::write(path.join("cgroup.kill"), "1").is_ok();
-        if !killed {
-            for pid in fs::read_to_string(path.join("cgroup.procs"))
-                .unwrap_or_default()
-                .lines()
-            {
-                if let Ok(pid) = pid.parse() {
-                    // It may have ended by itself.
-                    process::kill(pid, libc::SIGKILL).ok();
-                }
-            }
-        }
-        let error = remove_group(&path).err().map(|error| error.to_string());
-        notes.push(SweepNote { path, error });
-    }
     if directory.exists() {
         let error = remove_tree(&directory).err().map(|error| error.to_string());
         notes.push(SweepNote {
@@ -124,7 +205,6 @@ mod tests {
     #[test]
     fn a_tree_with_locked_directories_is_removed() {
         let state = tempfile::tempdir().unwrap();
-        note_cgroups(state.path(), "a", &[]).unwrap();
         let deep = directory(state.path(), "a").join("x/y");
         fs::create_dir_all(&deep).unwrap();
         fs::set_permissions(&deep, fs::Permissions::from_mode(0o000)).unwrap();
@@ -136,12 +216,28 @@ mod tests {
     }
 
     #[test]
-    fn a_note_cannot_make_the_sweep_remove_something_else() {
+    fn only_the_groups_of_a_dead_launcher_are_swept() {
         let state = tempfile::tempdir().unwrap();
-        let other = state.path().join("precious");
-        fs::create_dir(&other).unwrap();
-        note_cgroups(state.path(), "a", std::slice::from_ref(&other)).unwrap();
-        sweep(state.path(), "a");
-        assert!(other.exists());
+        let place = state.path().join("place");
+        let places = CgroupPlaces {
+            unified: Some((place.clone(), Vec::new())),
+            ..CgroupPlaces::default()
+        };
+        let note = LauncherNote::write(state.path(), &places).unwrap();
+        let (own, other) = (
+            place.join(format!("{}0-0", note.group_prefix)),
+            place.join("tidemill-other"),
+        );
+        fs::create_dir_all(&own).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        assert_eq!(sweep_launchers(state.path()), Vec::new());
+        let LauncherNote {
+            directory, lock, ..
+        } = note;
+        drop(lock);
+        let notes = sweep_launchers(state.path());
+        let paths: Vec<_> = notes.iter().map(|note| &note.path).collect();
+        assert_eq!(paths, [&own, &directory]);
+        assert!(!own.exists() && other.exists() && !directory.exists());
     }
 }

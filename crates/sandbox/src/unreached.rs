@@ -4,18 +4,10 @@
 //! and each datagram to a port of the loopback where nobody listens (where a resolver would be asked).
 //! Both are what a program does that wants out; afterwards it says so in words of its own, or not at all.
 
-use std::fs;
-
-/// How often something inside wanted to reach an address that only a network has.
-pub(crate) fn attempts() -> u64 {
-    let read =
-        |name: &str| fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
-    count(&read("snmp"), &read("snmp6"))
-}
-
-/// Adds up the counters of `/proc/net/snmp` (a line of names, then one of numbers) and
-/// `/proc/net/snmp6` (a name and a number on each line).
-fn count(snmp: &str, snmp6: &str) -> u64 {
+/// How often something inside wanted to reach an address that only a network has: adds up the counters
+/// of `/proc/net/snmp` (a line of names, then one of numbers) and `/proc/net/snmp6` (a name and a number
+/// on each line).
+pub(crate) fn attempts(snmp: &str, snmp6: &str) -> u64 {
     let four = ["Ip: OutNoRoutes", "Udp: NoPorts"].map(|wanted| {
         let (protocol, name) = wanted.split_once(' ').unwrap_or((wanted, ""));
         let mut lines = snmp.lines().filter(|line| line.starts_with(protocol));
@@ -56,12 +48,12 @@ UdpLite: 0 9 0
     #[test]
     fn unroutable_packets_and_unanswered_resolvers_are_counted() {
         let six = "Ip6InNoRoutes    \t9\nIp6OutNoRoutes  \t1\nUdp6NoPorts     \t2\n";
-        assert_eq!(count(SNMP, six), 3 + 4 + 1 + 2);
+        assert_eq!(attempts(SNMP, six), 3 + 4 + 1 + 2);
     }
 
     #[test]
     fn a_kernel_without_these_counters_counts_nothing() {
-        assert_eq!(count("", ""), 0);
-        assert_eq!(count("Ip: OutNoRoutes\n", "Ip6OutNoRoutes\n"), 0);
+        assert_eq!(attempts("", ""), 0);
+        assert_eq!(attempts("Ip: OutNoRoutes\n", "Ip6OutNoRoutes\n"), 0);
     }
 }

@@ -31,8 +31,8 @@ pub(super) enum Refusals {
 /// The tables that one program is made from.
 #[derive(Debug)]
 pub(super) struct Tables<'a> {
-    pub(super) allowed: &'a [Group],
-    pub(super) refused: &'a [Group],
+    pub(super) allowed: Vec<&'a Group>,
+    pub(super) refused: Vec<&'a Group>,
     pub(super) rules: Vec<&'a Rule>,
 }
 
@@ -42,8 +42,8 @@ impl Tables<'_> {
         let mut code = Assembler::new(refusals);
         let mut targets: BTreeMap<u32, Place> = BTreeMap::new();
         for (groups, verdict) in [
-            (self.allowed, Verdict::Allow),
-            (self.refused, Verdict::Refuse),
+            (&self.allowed, Verdict::Allow),
+            (&self.refused, Verdict::Refuse),
         ] {
             let place = code.verdict(verdict);
             for call in groups.iter().flat_map(|group| group.calls) {
@@ -199,7 +199,7 @@ impl Assembler {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use super::super::table::{ALLOWED, REFUSED, RULES, WRITING_RULES};
+    use super::super::table::{ALLOWED, NAMESPACED, REFUSED, RULES, WRITING_RULES};
     use super::*;
 
     /// Runs a program as the kernel does.
@@ -243,8 +243,8 @@ mod tests {
 
     fn program(refusals: Refusals) -> Vec<libc::sock_filter> {
         Tables {
-            allowed: ALLOWED,
-            refused: REFUSED,
+            allowed: ALLOWED.iter().collect(),
+            refused: REFUSED.iter().chain(NAMESPACED).collect(),
             rules: RULES.iter().chain(WRITING_RULES).collect(),
         }
         .compile(refusals)
@@ -275,7 +275,7 @@ mod tests {
                         .flat_map(|group| group.calls)
                         .any(|call| call.number == i64::from(number))
                 };
-                has(REFUSED)
+                (has(REFUSED) || has(NAMESPACED))
                     .then_some(Verdict::Refuse)
                     .or_else(|| has(ALLOWED).then_some(Verdict::Allow))
             })

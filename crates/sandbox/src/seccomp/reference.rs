@@ -1,6 +1,6 @@
 //! The table of system calls as a page of the documentation.
 
-use super::table::{ALLOWED, Group, LEFT_OUT, REFUSED, RULES, Rule, WRITING_RULES};
+use super::table::{ALLOWED, Group, LEFT_OUT, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES};
 
 /// The reference page of system calls, in Markdown, made from the table that the filter is made from.
 pub fn system_calls_reference() -> String {
@@ -16,6 +16,8 @@ pub fn system_calls_reference() -> String {
         "## Refused\n\nThe answer is EPERM, and the job's log says which call it was.\n\n",
     );
     table(&mut page, REFUSED);
+    page.push_str("Refused too, unless the job has `--grant userns`:\n\n");
+    table(&mut page, NAMESPACED);
     page.push_str("## Judged by their arguments\n\n| Call | What is allowed |\n| --- | --- |\n");
     rules(&mut page, RULES);
     page.push_str(

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Call, REFUSED, RULES, WRITING_RULES};
+use super::table::{Call, NAMESPACED, REFUSED, RULES, WRITING_RULES};
 use crate::sys::notification;
 
 /// A call that policy refused the job.
@@ -78,7 +78,11 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 fn name(number: i64) -> String {
-    let calls = REFUSED.iter().flat_map(|group| group.calls).copied();
+    let calls = REFUSED
+        .iter()
+        .chain(NAMESPACED)
+        .flat_map(|group| group.calls)
+        .copied();
     let judged = RULES.iter().chain(WRITING_RULES).map(|rule| rule.call);
     calls
         .chain(judged)

@@ -176,9 +176,9 @@ pub(super) const ALLOWED: &[Group] = &[
     },
 ];
 
-/// Calls that are refused whatever their arguments, with the answer that an ordinary kernel gives a
-/// program without privileges. Programs know this answer, and the job's log says which call it was.
-pub(super) const REFUSED: &[Group] = &[
+/// Calls that are refused too, unless the job may make user namespaces: in one of its own it has the
+/// privileges that they take, over nothing but that namespace.
+pub(super) const NAMESPACED: &[Group] = &[
     Group {
         why: "Changing what is mounted. A job's root is built by Tidemill and stays as it is.",
         calls: calls![
@@ -191,6 +191,21 @@ pub(super) const REFUSED: &[Group] = &[
         calls: calls![SYS_setns],
     },
     Group {
+        why: "The name of the host, which is a namespace's own.",
+        calls: calls![SYS_sethostname SYS_setdomainname],
+    },
+];
+
+/// Calls that are judged only because they can make namespaces.
+pub(super) const MAKING_NAMESPACES: Group = Group {
+    why: "Making namespaces.",
+    calls: calls![SYS_clone SYS_unshare],
+};
+
+/// Calls that are refused whatever their arguments, with the answer that an ordinary kernel gives a
+/// program without privileges. Programs know this answer, and the job's log says which call it was.
+pub(super) const REFUSED: &[Group] = &[
+    Group {
         why: "The kernel's modules, the kernel itself, and programs that run inside it.",
         calls: calls![
             SYS_init_module SYS_finit_module SYS_delete_module SYS_kexec_load
@@ -198,10 +213,10 @@ pub(super) const REFUSED: &[Group] = &[
         ],
     },
     Group {
-        why: "The state of the whole host: its name, clock, swap space, quotas, accounting, log \
+        why: "The state of the whole host: its clock, swap space, quotas, accounting, log \
               and power.",
         calls: calls![
-            SYS_reboot SYS_sethostname SYS_setdomainname SYS_swapon SYS_swapoff SYS_acct
+            SYS_reboot SYS_swapon SYS_swapoff SYS_acct
             SYS_quotactl SYS_quotactl_fd SYS_syslog SYS_settimeofday SYS_clock_settime
             SYS_adjtimex SYS_clock_adjtime SYS_vhangup
         ],

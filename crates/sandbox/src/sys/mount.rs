@@ -5,6 +5,8 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::{check, check_int};
 
@@ -138,6 +140,65 @@ pub(crate) fn set_attributes(
             size_of::<MountAttr>(),
         )
     })?;
+    Ok(())
+}
+
+/// Takes away what is mounted on a path.
+///
+/// # Errors
+/// What umount2(2) answers.
+pub(crate) fn detach(path: &Path) -> io::Result<()> {
+    let path = c_string(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is NUL-terminated and outlives the call.
+    check_int(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) })?;
+    Ok(())
+}
+
+/// Makes the mount on a path read-only.
+///
+/// # Errors
+/// What mount_setattr(2) answers.
+pub(crate) fn make_read_only(path: &str) -> io::Result<()> {
+    let path = c_string(path.as_bytes())?;
+    let attributes = MountAttr {
+        attr_set: ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the path is NUL-terminated, the structure has the layout and the size that the call is told.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            0_u32,
+            &raw const attributes,
+            size_of::<MountAttr>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Mounts a path once more on another one, with the flags of the mount that it lies in. Links in either
+/// path are followed: for paths that nobody else can change.
+///
+/// # Errors
+/// `ENOENT` if one is not there, `ENOTDIR` if one is a directory and the other none; what mount(2)
+/// answers.
+pub(crate) fn bind(source: &str, target: &str) -> io::Result<()> {
+    let (source, target) = (c_string(source.as_bytes())?, c_string(target.as_bytes())?);
+    // SAFETY: both paths are NUL-terminated and outlive the call; type and data are not looked at.
+    let result = unsafe {
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            std::ptr::null(),
+            libc::MS_BIND,
+            std::ptr::null(),
+        )
+    };
+    check(result.into())?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{check, check_int};
 
@@ -343,6 +343,15 @@ pub(crate) fn duplicate_onto(source: BorrowedFd<'_>, target: RawFd) -> io::Resul
     Ok(())
 }
 
+/// Puts /dev/null in the place of standard error.
+///
+/// # Errors
+/// What open(2) and dup2(2) answer.
+pub(crate) fn silence_stderr() -> io::Result<()> {
+    let null = std::fs::File::options().write(true).open("/dev/null")?;
+    duplicate_onto(null.as_fd(), 2)
+}
+
 /// A descriptor above 9, so that 0, 1 and 2 can be replaced without losing it.
 ///
 /// # Errors
@@ -354,7 +363,7 @@ pub(crate) fn move_up(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Every signal back to its default action, none blocked: what exec'd programs expect.
+/// Every signal back to its default action, none blocked.
 pub(crate) fn reset_signals() {
     // SAFETY: plain calls with valid structures; numbers that cannot be changed are refused harmlessly.
     unsafe {
@@ -391,23 +400,38 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Ignores SIGPIPE and the signals that a terminal or a service manager sends to a whole group: they
-/// are for the process that owns this one.
+/// SIGPIPE, and the signals that a terminal or a service manager sends to a whole group.
+const GROUP_SIGNALS: [i32; 8] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGPIPE,
+    libc::SIGTTOU,
+    libc::SIGTTIN,
+    libc::SIGTSTP,
+];
+
+/// Ignores SIGPIPE and the signals that go to a whole group: they are for the process that owns this one.
 pub(crate) fn ignore_group_signals() {
-    for number in [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGPIPE,
-        libc::SIGTTOU,
-        libc::SIGTTIN,
-        libc::SIGTSTP,
-    ] {
+    for number in GROUP_SIGNALS {
         // SAFETY: ignoring a signal runs no code.
         unsafe {
             libc::signal(number, libc::SIG_IGN);
         }
+    }
+}
+
+/// Takes back what [`ignore_group_signals`] did and unblocks all signals: what exec'd programs expect.
+pub(crate) fn restore_signals() {
+    // SAFETY: plain calls with valid structures.
+    unsafe {
+        for number in GROUP_SIGNALS {
+            libc::signal(number, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
 }
 

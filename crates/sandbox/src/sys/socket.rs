@@ -76,14 +76,15 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// # Errors
 /// `EAGAIN` without a message when `wait` is false; `EMSGSIZE` if it did not fit.
 pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
+    // Not zeroed: most messages are short, and this is on the way of every one.
+    let mut bytes: Vec<u8> = Vec::with_capacity(MESSAGE_BYTES_MAX);
     let mut control = ControlBuffer([0; 128]);
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
+        iov_len: bytes.capacity(),
     };
-    // SAFETY: the header points to buffers of the lengths it states, which outlive the call. Every
-    // descriptor in the control data was just given to us by the kernel and is wrapped once.
+    // SAFETY: the header points to buffers of the lengths it states, which outlive the call. The kernel
+    // has written as many bytes as it says, which are at most those of the one part. Every descriptor in the control data was just given to us by the kernel and is wrapped once.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &raw mut part;
@@ -114,7 +115,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<(Vec<u8>
         if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
-        bytes.truncate(received);
+        bytes.set_len(received.min(bytes.capacity()));
+        bytes.shrink_to_fit();
         Ok((bytes, fds))
     }
 }

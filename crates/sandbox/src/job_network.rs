@@ -1,0 +1,107 @@
+//! The network namespace of jobs without a network: nothing but a loopback interface, IPv4 and IPv6, up.
+//!
+//! It belongs to the launcher's user namespace and not to a job's, so that no job can change anything in
+//! it. To make one takes longer than all other namespaces together, so it is kept from job to job, one
+//! at a time, as long as nothing in it tells that there was a job before: no socket is left, and the
+//! kernel's counters are what they were.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::sys::process;
+use crate::unreached;
+
+/// What the kernel tells of a network namespace: open sockets and those that wait for their end, and
+/// what was sent, received and refused.
+const FILES: [&str; 3] = ["sockstat", "snmp", "snmp6"];
+
+/// The network namespace that this process stands in.
+#[derive(Debug)]
+pub(crate) struct JobNetwork {
+    files: [Option<File>; FILES.len()],
+    /// What they say while nothing was done.
+    unused: [String; FILES.len()],
+}
+
+/// How a job has left its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NetworkUse {
+    /// True if nothing tells that it was used.
+    pub(crate) is_as_new: bool,
+    /// True if something inside wanted to reach an address that only a network has.
+    pub(crate) was_missed: bool,
+}
+
+impl JobNetwork {
+    /// Makes a new one and enters it.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub(crate) fn make() -> io::Result<Self> {
+        process::unshare(libc::CLONE_NEWNET)?;
+        process::bring_loopback_up()?;
+        // Kept open: they go on to tell of this namespace. A kernel without one of them has none of
+        // what it tells of.
+        let files = FILES.map(|name| File::open(format!("/proc/self/net/{name}")).ok());
+        let unused = look(&files);
+        Ok(Self { files, unused })
+    }
+
+    /// Looks at how it was used.
+    pub(crate) fn look(&self) -> NetworkUse {
+        let now = look(&self.files);
+        let is_as_new = now == self.unused;
+        NetworkUse {
+            is_as_new,
+            was_missed: !is_as_new && unreached::attempts(&now[1], &now[2]) > 0,
+        }
+    }
+}
+
+fn look(files: &[Option<File>; FILES.len()]) -> [String; FILES.len()] {
+    let mut index = 0;
+    files.each_ref().map(|file| {
+        let mut bytes = [0; 8192];
+        let length = file
+            .as_ref()
+            .and_then(|file| file.read_at(&mut bytes, 0).ok());
+        let text = String::from_utf8_lossy(&bytes[..length.unwrap_or(0)]);
+        index += 1;
+        if index == 1 {
+            of_this_namespace(&text)
+        } else {
+            text.into_owned()
+        }
+    })
+}
+
+/// What `/proc/net/sockstat` tells of one namespace: the memory of sockets and the orphans in it are
+/// those of the whole host.
+fn of_this_namespace(text: &str) -> String {
+    let mut words = text.split_whitespace().peekable();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if matches!(word, "mem" | "memory" | "orphan" | "alloc") {
+            words.next();
+        } else {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_own_figures_do_not_count() {
+        let text = "sockets: used 231\nTCP: inuse 0 orphan 4 tw 2 alloc 9 mem 3\nUDP: inuse 1 mem 0\n\
+                    FRAG: inuse 0 memory 7\n";
+        assert_eq!(
+            of_this_namespace(text),
+            "sockets: used 231 TCP: inuse 0 tw 2 UDP: inuse 1 FRAG: inuse 0"
+        );
+    }
+}

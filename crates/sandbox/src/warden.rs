@@ -1,0 +1,727 @@
+//! A warden: a process that runs one sandbox after the other. It stands in the control groups that its
+//! jobs are bounded by, and in the network namespace that its jobs without a network have, so that what
+//! it starts is there from the first moment on.
+//!
+//! ```text
+//! request ─► open the host's paths ─► clone process 1 ─► map ids ─► attend ─► bury ─► tell ─► freshen
+//!     ▲                                                                                        │
+//!     └──────────────────────────── groups and network as new ◄────────────────────────────────┘
+//! ```
+//!
+//! Its owner holds the other end of its link. When that closes, the warden kills its sandbox, removes
+//! what it has made, and ends; when the launcher is killed, so is the warden, and with it process 1.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use tidemill_core::job::{Network, User};
+use tidemill_core::root::Owners;
+use tidemill_core::{ByteSize, Grant, Limits, RootPlan, Usage};
+
+use crate::cgroup::{CgroupPlaces, Controller, JobCgroup};
+use crate::dev;
+use crate::host::namespace_refusal;
+use crate::identity::Identity;
+use crate::init::{self, Birth, Report};
+use crate::job_network::JobNetwork;
+use crate::namespace::IdMapCache;
+use crate::request::{
+    Ended, Notice, Oom, Order, SandboxRequest, Spawn, StartError, Stdio, ToWarden,
+};
+use crate::rootfs::{Prepared, Sizes, Step, StepError};
+use crate::seccomp::Filter;
+use crate::sweep;
+use crate::sys::{process, socket};
+use crate::victim::KernelLog;
+
+/// What a warden is born with.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// To its owner.
+    pub(crate) link: OwnedFd,
+    /// The network of its jobs.
+    pub(crate) network: Network,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) places: Rc<CgroupPlaces>,
+    pub(crate) identity: Identity,
+    /// The part of /dev that is the same for all jobs.
+    pub(crate) dev: Option<Rc<dev::Template>>,
+    /// What the names of its groups begin with.
+    pub(crate) group_prefix: String,
+    /// Which of the CPUs its jobs begin with, where they may not have all.
+    pub(crate) turn: usize,
+    /// The host's memory in bytes.
+    pub(crate) memory: u64,
+}
+
+/// The life of a warden: returns when its owner is gone.
+///
+/// # Errors
+/// What the kernel answers where nothing can be done about it.
+pub(crate) fn live(settings: Settings) -> io::Result<()> {
+    process::set_name(c"tidemill-warden");
+    process::die_with_parent()?;
+    let mut warden = Warden {
+        maps: IdMapCache::new(settings.identity),
+        settings,
+        kernel_log: KernelLog::open(),
+        group: None,
+        group_number: 0,
+        network: None,
+    };
+    let mut ready = warden.freshen();
+    loop {
+        if ready.is_ok() {
+            warden.tell(&Notice::Ready);
+        }
+        let (bytes, fds) = socket::receive(warden.settings.link.as_fd(), true)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // Anything else is for a job that has ended.
+        if let Ok(ToWarden::Spawn(spawn)) = serde_json::from_slice(&bytes) {
+            let gone = warden.serve(*spawn, fds, ready)?;
+            if gone {
+                return Ok(());
+            }
+            ready = warden.freshen();
+        }
+    }
+}
+
+/// The sandbox that runs.
+struct Running {
+    job: u64,
+    name: String,
+    scratch: Option<PathBuf>,
+    pid: i32,
+    pidfd: OwnedFd,
+    /// To process 1. `None` once that is gone.
+    channel: Option<OwnedFd>,
+    limits: Limits,
+    missing: Vec<Grant>,
+    report: Option<Report>,
+    started: bool,
+    /// True if the owner knows that it has started.
+    told: bool,
+    killed: bool,
+}
+
+struct Warden {
+    settings: Settings,
+    maps: IdMapCache,
+    kernel_log: Option<KernelLog>,
+    group: Option<JobCgroup>,
+    group_number: u64,
+    /// The network namespace of jobs without a network.
+    network: Option<JobNetwork>,
+}
+
+impl Warden {
+    /// Makes new what the next job would otherwise share with the last one.
+    fn freshen(&mut self) -> Result<(), StepError> {
+        if self.settings.network == Network::None && self.network.is_none() {
+            let made = JobNetwork::make()
+                .step(|| "make a network namespace with a loopback interface".to_owned())?;
+            self.network = Some(made);
+        }
+        if self.group.as_ref().is_some_and(JobCgroup::is_as_new) {
+            return Ok(());
+        }
+        let leaf = format!("{}{}", self.settings.group_prefix, self.group_number);
+        self.group_number += 1;
+        let describe = |what: &str, path: &Path| format!("{what} {}", path.display());
+        let group =
+            JobCgroup::create(&self.settings.places, &leaf).map_err(|(path, error)| StepError {
+                step: describe("make the cgroup", &path),
+                error,
+            })?;
+        let joined = group.join();
+        if let Some(old) = self.group.replace(group) {
+            old.remove();
+        }
+        joined.map_err(|(path, error)| StepError {
+            step: describe("go into the cgroup by", &path),
+            error,
+        })
+    }
+
+    fn tell(&self, notice: &Notice) {
+        let bytes = serde_json::to_vec(notice).unwrap_or_default();
+        // An owner that is gone does not want to know, and is noticed elsewhere.
+        socket::send(self.settings.link.as_fd(), &bytes, &[]).ok();
+    }
+
+    /// Runs one job from the request to its end. True if the owner is gone.
+    fn serve(
+        &mut self,
+        spawn: Spawn,
+        fds: Vec<OwnedFd>,
+        ready: Result<(), StepError>,
+    ) -> io::Result<bool> {
+        let mut fds = fds.into_iter();
+        let (Some(stdin), Some(stdout), Some(stderr)) = (fds.next(), fds.next(), fds.next()) else {
+            return Ok(false);
+        };
+        let stdio = Stdio {
+            stdin,
+            stdout,
+            stderr,
+        };
+        let job = spawn.job;
+        let started = ready
+            .and_then(|()| spawn.unpack(fds.next()))
+            .map_err(StartError::from)
+            .and_then(|request| self.start(job, request, stdio));
+        match started {
+            Ok(mut running) => {
+                let gone = self.attend(&mut running)?;
+                let notice = self.bury(running);
+                self.tell(&notice);
+                Ok(gone)
+            }
+            Err(error) => {
+                self.tell(&Notice::StartFailed { error });
+                Ok(false)
+            }
+        }
+    }
+
+    /// Watches over a sandbox until its process 1 has ended. True if the owner is gone.
+    fn attend(&self, running: &mut Running) -> io::Result<bool> {
+        let mut owner_is_gone = false;
+        loop {
+            let mut fds = vec![PollFd::new(&running.pidfd, PollFlags::IN)];
+            if !owner_is_gone {
+                fds.push(PollFd::new(&self.settings.link, PollFlags::IN));
+            }
+            if let Some(channel) = &running.channel {
+                fds.push(PollFd::new(channel, PollFlags::IN));
+            }
+            match poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let mut events = fds.iter().map(|fd| !fd.revents().is_empty());
+            let mut next = || events.next().unwrap_or(false);
+            let ended = next();
+            let ordered = !owner_is_gone && next();
+            let reported = running.channel.is_some() && next();
+            if reported && running.hear() && running.started && !running.told {
+                running.told = true;
+                let missing = std::mem::take(&mut running.missing);
+                self.tell(&Notice::Started { missing });
+            }
+            if ordered {
+                owner_is_gone = self.obey(running)?;
+            }
+            if ended {
+                return Ok(owner_is_gone);
+            }
+        }
+    }
+
+    /// Takes one order of the owner. True if it is gone.
+    fn obey(&self, running: &mut Running) -> io::Result<bool> {
+        let (bytes, _) = socket::receive(self.settings.link.as_fd(), false)?;
+        if bytes.is_empty() {
+            running.killed = true;
+            running.destroy();
+            // A process that is stuck in the kernel keeps us; it must not keep whoever reads what our
+            // owner wrote.
+            process::silence_stderr()?;
+            return Ok(true);
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(ToWarden::Order { job, order }) if job == running.job => running.obey(order),
+            // For a job that has ended.
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn start(
+        &mut self,
+        job: u64,
+        request: SandboxRequest,
+        stdio: Stdio,
+    ) -> Result<Running, StartError> {
+        let (name, has_scratch) = (request.name.clone(), request.scratch.is_some());
+        let result = self.launch(job, request, stdio);
+        if result.is_err() && has_scratch {
+            sweep::remove_scratch(&self.settings.state_dir, &name);
+        }
+        result
+    }
+
+    fn launch(
+        &mut self,
+        job: u64,
+        mut request: SandboxRequest,
+        stdio: Stdio,
+    ) -> Result<Running, StartError> {
+        let missing_limits = self.bound(&mut request.limits)?;
+        let (name, limits) = (request.name.clone(), request.limits);
+        let noted_scratch = request.scratch.clone();
+        let user = request.root.account.user;
+        let is_caller = works_on_the_callers_files(&request.root);
+        let builder = self.settings.identity.builder(user, is_caller);
+        let sizes = sizes(&limits, self.settings.memory);
+        if sizes.disk <= self.settings.memory / 2 {
+            request.scratch = None;
+        }
+        self.give_away(&request, &stdio, is_caller, builder)?;
+        let dev = self.open_dev(&request, &stdio)?;
+        let scratch = request.scratch.as_deref();
+        let prepared = Prepared::open(&request.root, dev, scratch, &mut self.maps)?;
+        let mut missing = missing_limits;
+        missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
+            wall: "owners".to_owned(),
+            why: note.clone(),
+        }));
+        if let Some(group) = &mut self.group {
+            group.begin(&limits).map_err(|(path, error)| {
+                StartError::setup(format!("set the limit {}", path.display()), &error)
+            })?;
+        }
+        // Compiled here, for the jobs after this one too.
+        Filter::of(init::filter_kind(&request.root));
+        let has = |controller| {
+            self.group
+                .as_ref()
+                .is_some_and(|group| group.has(controller))
+        };
+        let (channel, inner) = socket::pair().step(|| "make a socket pair".to_owned())?;
+        let (ready_reader, ready_writer) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+                .step(|| "make a pipe".to_owned())?;
+        let birth = Birth {
+            sizes,
+            cpus: self.choose_cpus(&limits),
+            watch_memory: !has(Controller::Memory),
+            watch_pids: !has(Controller::Pids),
+            denies_groups: self.settings.identity.denies_groups(),
+            disk_limit: request.scratch.as_ref().map(|_| sizes.disk),
+            request,
+            prepared,
+            stdio,
+            builder,
+            ready: ready_reader,
+            channel: inner,
+        };
+        let pid = match process::clone_process(NAMESPACES)
+            .map_err(|error| namespace_refusal().explain(&error))
+            .step(|| "make the namespaces of the sandbox".to_owned())?
+        {
+            process::Cloned::Child => {
+                self.forget(channel, ready_writer);
+                init::live(birth)
+            }
+            process::Cloned::Parent(pid) => pid,
+        };
+        drop(birth);
+        let pidfd = process::open_pidfd(pid).step(|| "open the sandbox's process 1".to_owned())?;
+        let running = Running {
+            job,
+            name,
+            scratch: noted_scratch,
+            pid,
+            pidfd,
+            channel: Some(channel),
+            limits,
+            missing,
+            report: None,
+            started: false,
+            told: false,
+            killed: false,
+        };
+        if let Err(error) = self.release(&running, (user, is_caller), &ready_writer) {
+            running.destroy();
+            self.bury(running);
+            return Err(error.into());
+        }
+        Ok(running)
+    }
+
+    fn open_dev(
+        &self,
+        request: &SandboxRequest,
+        stdio: &Stdio,
+    ) -> Result<dev::Prepared, StepError> {
+        let devices = &request.root.devices;
+        match &self.settings.dev {
+            Some(template) if !request.tty && devices.is_empty() => template
+                .copy()
+                .map(dev::Prepared::Whole)
+                .step(|| "copy the /dev of all jobs".to_owned()),
+            _ => {
+                let mut dev = dev::Prepared::open()?;
+                let user = request.root.account.user.uid;
+                let is_caller = works_on_the_callers_files(&request.root);
+                let owner = match self.settings.identity {
+                    Identity::Root { .. } => self.settings.identity.outside(user, is_caller, user),
+                    // Only root of the host makes device nodes.
+                    Identity::Ranged { .. } | Identity::Single => None,
+                };
+                for device in devices {
+                    dev.add(device, owner)?;
+                }
+                if request.tty {
+                    dev.show_terminal(stdio.stdin.as_fd())?;
+                }
+                Ok(dev)
+            }
+        }
+    }
+
+    /// In a new process 1: lets go of what belongs to the warden.
+    fn forget(&mut self, channel: OwnedFd, ready: OwnedFd) {
+        self.maps.clear();
+        self.kernel_log = None;
+        drop((channel, ready));
+        process::close_copy(self.settings.link.as_fd());
+    }
+
+    /// Maps the ids, and lets process 1 go.
+    fn release(
+        &self,
+        running: &Running,
+        (user, is_caller): (User, bool),
+        ready: &OwnedFd,
+    ) -> Result<(), StepError> {
+        let pid = running.pid;
+        let identity = self.settings.identity;
+        fs::write(
+            format!("/proc/{pid}/uid_map"),
+            identity.map(user.uid, is_caller),
+        )
+        .step(|| "map the user ids of the sandbox".to_owned())?;
+        fs::write(
+            format!("/proc/{pid}/gid_map"),
+            identity.map(user.gid, is_caller),
+        )
+        .step(|| "map the group ids of the sandbox".to_owned())?;
+        rustix::io::write(ready, b"g").step(|| "let process 1 go".to_owned())?;
+        Ok(())
+    }
+
+    /// Gives the sandbox what the job or its builder has to own.
+    fn give_away(
+        &self,
+        request: &SandboxRequest,
+        stdio: &Stdio,
+        is_caller: bool,
+        builder: User,
+    ) -> Result<(), StepError> {
+        let owner = (request.root.account.user, is_caller);
+        if let Some(scratch) = &request.scratch {
+            self.give(scratch, owner, builder)?;
+        }
+        for descriptor in [&stdio.stdin, &stdio.stdout, &stdio.stderr] {
+            self.give_descriptor(descriptor.as_fd(), owner, request.tty)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the job its pipe or its terminal, so that it may open it again, as `/dev/stderr` does.
+    fn give_descriptor(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        (user, is_caller): (User, bool),
+        tty: bool,
+    ) -> Result<(), StepError> {
+        let describe = || "give the job its standard descriptors".to_owned();
+        let stat = rustix::fs::fstat(descriptor).step(describe)?;
+        let is_own = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => true,
+            FileType::CharacterDevice => tty,
+            _ => false,
+        };
+        match self
+            .settings
+            .identity
+            .outside(user.uid, is_caller, user.uid)
+        {
+            Some(uid) if is_own => {
+                rustix::fs::fchown(descriptor, Some(rustix::fs::Uid::from_raw(uid)), None)
+                    .step(describe)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a scratch directory to the builder of the sandbox.
+    fn give(
+        &self,
+        scratch: &Path,
+        (user, is_caller): (User, bool),
+        builder: User,
+    ) -> Result<(), StepError> {
+        let describe = || format!("give {} to the sandbox", scratch.display());
+        let outside = |own, id| {
+            self.settings
+                .identity
+                .outside(own, is_caller, id)
+                .unwrap_or(0)
+        };
+        rustix::fs::chown(
+            scratch,
+            Some(rustix::fs::Uid::from_raw(outside(user.uid, builder.uid))),
+            Some(rustix::fs::Gid::from_raw(outside(user.gid, builder.gid))),
+        )
+        .step(describe)
+    }
+
+    /// Refuses a limit that was asked for and cannot be kept, sets finite ones where none was asked
+    /// for, and lists the walls that are missing.
+    fn bound(&self, limits: &mut Limits) -> Result<Vec<Grant>, StartError> {
+        let mut missing = Vec::new();
+        let why = |controller| {
+            self.settings
+                .places
+                .missing
+                .get(&controller)
+                .cloned()
+                .unwrap_or_else(|| "not found".to_owned())
+        };
+        if limits.cpus.is_some() && !self.settings.places.has(Controller::Cpu) {
+            return Err(StartError::LimitUnavailable {
+                limit: "cpus".to_owned(),
+                why: why(Controller::Cpu),
+            });
+        }
+        for (controller, instead) in [
+            (
+                Controller::Memory,
+                "process 1 watches the job's memory 20 times a second instead",
+            ),
+            (
+                Controller::Pids,
+                "RLIMIT_NPROC bounds the job's processes instead",
+            ),
+        ] {
+            if !self.settings.places.has(controller) {
+                missing.push(Grant::Missing {
+                    wall: format!("cgroup.{}", controller.name()),
+                    why: format!("{}; {instead}", why(controller)),
+                });
+            }
+        }
+        if limits.memory.is_none() {
+            // The host keeps an eighth for itself.
+            limits.memory = Some(ByteSize(self.settings.memory / 8 * 7));
+        }
+        Ok(missing)
+    }
+
+    fn choose_cpus(&self, limits: &Limits) -> Option<Vec<usize>> {
+        let wanted = limits.cpus?.visible() as usize;
+        let all = process::allowed_cpus().ok()?;
+        if wanted >= all.len() {
+            return None;
+        }
+        let first = self.settings.turn * wanted;
+        Some(
+            (0..wanted)
+                .map(|step| all[(first + step) % all.len()])
+                .collect(),
+        )
+    }
+
+    /// Reaps process 1, reads the figures, removes what is left, and says how it ended.
+    fn bury(&mut self, mut running: Running) -> Notice {
+        while running.hear() {}
+        if let Err(error) = process::reap(running.pid, true) {
+            tracing::warn!(%error, name = running.name, "a sandbox's process 1 was not reaped");
+        }
+        let figures = self
+            .group
+            .as_mut()
+            .map(JobCgroup::take_figures)
+            .unwrap_or_default();
+        let network = self.network.as_ref().map(JobNetwork::look);
+        if network.is_some_and(|network| !network.is_as_new) {
+            self.network = None;
+        }
+        let group = self.group.as_ref().and_then(JobCgroup::memory_group_name);
+        if running.scratch.is_some() {
+            sweep::remove_scratch(&self.settings.state_dir, &running.name);
+        }
+        match running.report.take() {
+            Some(Report::Failed { error }) => Notice::StartFailed { error },
+            _ if !running.started => Notice::StartFailed {
+                error: StartError::Setup {
+                    step: "start process 1 of the sandbox".to_owned(),
+                    error: "it ended before the program was started".to_owned(),
+                },
+            },
+            report => {
+                let mut ended = ended_from(report, running.killed);
+                if figures.peak_memory_bytes.is_some() {
+                    ended.usage.peak_memory_bytes = figures.peak_memory_bytes;
+                }
+                if figures.peak_pids.is_some() {
+                    ended.usage.peak_pids = figures.peak_pids;
+                }
+                ended.pids_refused = figures.pids_refused;
+                ended.network_missed = network.is_some_and(|network| network.was_missed);
+                let watched = ended.oom.as_ref().map_or(0, |oom| oom.kills);
+                if figures.oom_kills + watched > 0 {
+                    let log = self.kernel_log.as_mut();
+                    let told = log.zip(group).and_then(|(log, group)| log.victim(&group));
+                    let seen = ended.oom.take().and_then(|oom| oom.victim);
+                    ended.oom = Some(Oom {
+                        peak: ended.usage.peak_memory_bytes.map(ByteSize),
+                        limit: running.limits.memory,
+                        victim: told.or(seen),
+                        kills: figures.oom_kills + watched,
+                    });
+                }
+                Notice::Ended { ended }
+            }
+        }
+    }
+}
+
+/// True if a root shows files that belong to whoever started the job: then the job's user has to be
+/// that one. Else it is a sub-id like all others, as the owners in an image's tree are.
+fn works_on_the_callers_files(root: &RootPlan) -> bool {
+    let is_callers = |owners: &Owners| matches!(owners, Owners::Job { .. });
+    root.mounts.iter().any(|mount| is_callers(&mount.owners))
+        || root.trees.iter().any(|tree| is_callers(&tree.owners))
+}
+
+/// Every namespace that there is for a job but the network's, in which its warden stands.
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+fn ended_from(report: Option<Report>, killed: bool) -> Ended {
+    let Some(Report::Ended {
+        exit_code,
+        signal,
+        core_dumped,
+        killed_processes,
+        wall_ms,
+        user_ms,
+        system_ms,
+        largest_resident_bytes,
+        watched_peak_bytes,
+        watched_peak_pids,
+        memory_kills,
+        memory_victim,
+        disk_bytes,
+        disk_full,
+        pids_full,
+        refused_calls,
+    }) = report
+    else {
+        // Process 1 was killed: by us, or by the kernel with the whole group.
+        return Ended {
+            signal: Some(libc::SIGKILL),
+            killed_processes: u64::from(killed),
+            ..Ended::default()
+        };
+    };
+    Ended {
+        exit_code,
+        signal,
+        core_dumped,
+        killed_processes,
+        usage: Usage {
+            wall_ms,
+            user_ms,
+            system_ms,
+            peak_memory_bytes: Some(largest_resident_bytes.max(watched_peak_bytes)),
+            peak_pids: watched_peak_pids,
+            disk_bytes: Some(disk_bytes),
+        },
+        oom: (memory_kills > 0).then(|| Oom {
+            kills: memory_kills,
+            victim: memory_victim,
+            ..Oom::default()
+        }),
+        pids_refused: 0,
+        pids_full,
+        disk_full,
+        refused_calls,
+        network_missed: false,
+    }
+}
+
+impl Running {
+    /// Takes one report of process 1. False if there is none.
+    fn hear(&mut self) -> bool {
+        let Some(channel) = &self.channel else {
+            return false;
+        };
+        let bytes = match socket::receive(channel.as_fd(), false) {
+            Ok((bytes, _)) if !bytes.is_empty() => bytes,
+            // Process 1 is gone: there is no more to hear, and its end is seen elsewhere.
+            Ok(_) => {
+                self.channel = None;
+                return false;
+            }
+            Err(_) => return false,
+        };
+        match serde_json::from_slice(&bytes) {
+            Ok(Report::Started) => self.started = true,
+            Ok(report) => self.report = Some(report),
+            Err(_) => {}
+        }
+        true
+    }
+
+    /// Takes one order of the sandbox's owner.
+    fn obey(&mut self, order: Order) {
+        if matches!(order, Order::Kill) && !self.started {
+            self.killed = true;
+            self.destroy();
+            return;
+        }
+        let bytes = serde_json::to_vec(&order).unwrap_or_default();
+        let sent = self
+            .channel
+            .as_ref()
+            .is_some_and(|channel| socket::send(channel.as_fd(), &bytes, &[]).is_ok());
+        if !sent {
+            self.destroy();
+        }
+    }
+
+    /// Ends everything in the sandbox, without asking anybody in it: the end of process 1 is the end
+    /// of its namespace.
+    fn destroy(&self) {
+        // ESRCH means that it is over already.
+        process::signal_pidfd(self.pidfd.as_fd(), libc::SIGKILL).ok();
+    }
+}
+
+/// Default bounds of what a job may write: a half of the host's memory for the private layer, and for
+/// /dev/shm a half of the job's memory.
+fn sizes(limits: &Limits, host_memory: u64) -> Sizes {
+    let memory = limits.memory.map_or(host_memory, |size| size.0);
+    Sizes {
+        disk: limits.disk.map_or(host_memory / 2, |size| size.0),
+        shared_memory: limits.shm.map_or(memory / 2, |size| size.0),
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("name", &self.name)
+            .field("pid", &self.pid)
+            .field("pidfd", &self.pidfd.as_raw_fd())
+            .finish_non_exhaustive()
+    }
+}
