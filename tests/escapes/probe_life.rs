@@ -164,3 +164,19 @@ fn stubborn_jobs_end_at_their_limit(#[case] mode: Mode) {
     assert!(done.elapsed < Duration::from_secs(10), "{done}");
     assert_lively(&world);
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_that_stops_itself_ends_at_its_limit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world
+        .job("sleep 600 & kill -STOP 0; echo went on")
+        .args(["--timeout", "1s", "--grace", "300ms"])
+        .run();
+    assert_eq!((done.code, done.out().as_str()), (124, ""), "{done}");
+    assert!(done.elapsed < Duration::from_secs(10), "{done}");
+    assert_lively(&world);
+}

@@ -28,4 +28,6 @@ cases! {
     temporary_files => super::bounded;
     pipes => super::bounded_by_group;
     socket_buffers => super::bounded_by_group;
+    messages => super::bounded_by_group;
+    timers => |probe| super::bounded(probe).variable("PROBE_MIB", 10);
 }

@@ -400,6 +400,12 @@ const EXHAUSTION: &[Case] = &[
         memory::socket_buffers,
     ),
     case(
+        "messages",
+        "System V messages that nobody receives",
+        memory::messages,
+    ),
+    case("timers", "timers, each with a signal", memory::timers),
+    case(
         "disk_bomb",
         "one big file in every writable place",
         disk::disk_bomb,

@@ -144,6 +144,45 @@ pub(crate) fn socket_buffers() -> Verdict {
     })
 }
 
+/// Messages of System V that nobody receives.
+pub(crate) fn messages() -> Verdict {
+    const BYTES: usize = 8 << 10;
+    let mut message = [0x5a_u8; BYTES + 8];
+    // Its kind, a number above 0, comes first.
+    message[..8].copy_from_slice(&1_u64.to_ne_bytes());
+    let mut queues = Vec::new();
+    let verdict = fill(|_| {
+        let mut filled = 0;
+        while filled < MIB {
+            let queue = call!(libc::SYS_msgget, libc::IPC_PRIVATE, 0o600)?;
+            queues.push(queue);
+            let send = || call!(libc::SYS_msgsnd, queue, &message, BYTES, libc::IPC_NOWAIT);
+            while send().is_ok() {
+                filled += BYTES;
+            }
+        }
+        Ok(())
+    });
+    for queue in queues {
+        drop(call!(libc::SYS_msgctl, queue, libc::IPC_RMID, 0));
+    }
+    verdict
+}
+
+/// Timers, each with a signal that waits for it.
+pub(crate) fn timers() -> Verdict {
+    const BYTES: usize = 400;
+    fill(|_| {
+        let mut used = 0;
+        while used < MIB {
+            let mut timer = [0_i32; 1];
+            call!(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, 0, &mut timer)?;
+            used += BYTES;
+        }
+        Ok(())
+    })
+}
+
 /// As many descriptors as one process may have.
 fn raise_descriptors() {
     if let Ok((_, hard)) = sys::limit(libc::RLIMIT_NOFILE) {
