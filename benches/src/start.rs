@@ -94,6 +94,7 @@ pub(crate) fn sandboxes(rounds: usize) -> anyhow::Result<String> {
     let launcher = Launcher::start(&LauncherConfig {
         state_dir: state.path().to_owned(),
         exe: std::env::current_exe()?,
+        first: Vec::new(),
     })?;
     let mut bare = Figures::new("bare spawn");
     let mut sandboxes = Figures::new("sandbox from a launcher");
@@ -133,6 +134,7 @@ fn in_one_process(rounds: usize) -> anyhow::Result<String> {
     let config = LauncherConfig {
         state_dir: state.path().to_owned(),
         exe: std::env::current_exe()?,
+        first: Vec::new(),
     };
     let launcher = Launcher::start(&config)?;
     let mut bare = Figures::new("bare spawn");

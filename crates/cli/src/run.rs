@@ -132,7 +132,7 @@ async fn perform(
 ) -> Result<Run, Failure> {
     let mut signals = Signals::listen()?;
     let place = tokio::select! {
-        place = place::open(host, global) => place?,
+        place = place::open(host, spec.network, global) => place?,
         // Another process may hold the record for a while, and nothing is there to be cancelled yet.
         () = asked_to_end(&mut signals) => {
             return Err(Failure::new(FailureKind::Interrupted, "interrupted before the job began"));

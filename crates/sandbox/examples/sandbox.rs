@@ -35,6 +35,7 @@ fn run(program: String, args: Vec<String>) -> Result<u8, Box<dyn std::error::Err
     let config = LauncherConfig {
         state_dir: state_dir.clone(),
         exe: std::env::current_exe()?,
+        first: Vec::new(),
     };
     let launcher = Launcher::start(&config)?;
     let link = |path: &str, target: &str| Node::Symlink {

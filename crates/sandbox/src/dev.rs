@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use tidemill_core::root::DEVICES;
 
 use crate::rootfs::{
-    Step, StepError, make_directories, make_place_for_file, open_host, own_directory,
+    Step, StepError, inodes_for, make_directories, make_place_for_file, open_host, own_directory,
 };
 use crate::sys::mount::{
     ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, attach, clone_tree, detach, new_file_system,
@@ -30,6 +30,7 @@ const LINKS: [(&str, &str); 5] = [
 ];
 const TERMINALS: &str = "pts";
 const SHARED_MEMORY: &str = "shm";
+const MESSAGE_QUEUES: &str = "mqueue";
 const CONSOLE: &str = "console";
 
 /// What of the host a job's /dev is made from.
@@ -196,7 +197,7 @@ fn mount_parts(
     for (name, to) in LINKS {
         rustix::fs::symlinkat(to, &dev, name).step(|| format!("make the link /dev/{name}"))?;
     }
-    for name in [TERMINALS, SHARED_MEMORY] {
+    for name in [TERMINALS, SHARED_MEMORY, MESSAGE_QUEUES] {
         make_directories(dev.as_fd(), name)?;
     }
     set_attributes(dev.as_fd(), ATTR_RDONLY, false, None)
@@ -232,14 +233,26 @@ pub(crate) fn build(
     )
     .step(|| "make a devpts".to_owned())?;
     let size = shared_memory.to_string();
+    // An empty file takes memory too, and no bytes.
+    let inodes = inodes_for(shared_memory).to_string();
     let shared = new_file_system(
         c"tmpfs",
-        &[("size", Some(size.as_str())), ("mode", Some("1777"))],
+        &[
+            ("size", Some(size.as_str())),
+            ("nr_inodes", Some(inodes.as_str())),
+            ("mode", Some("1777")),
+        ],
         ATTR_NOSUID | ATTR_NODEV,
     )
     .step(|| "make a tmpfs for /dev/shm".to_owned())?;
+    let queues = new_file_system(c"mqueue", &[], ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+        .step(|| "make a file system for message queues".to_owned())?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for (name, tree) in [(TERMINALS, terminals), (SHARED_MEMORY, shared)] {
+    for (name, tree) in [
+        (TERMINALS, terminals),
+        (SHARED_MEMORY, shared),
+        (MESSAGE_QUEUES, queues),
+    ] {
         let place = rustix::fs::openat(&dev, name, flags, Mode::empty())
             .step(|| format!("open /dev/{name}"))?;
         attach(tree.as_fd(), place.as_fd()).step(|| format!("mount /dev/{name}"))?;

@@ -1,5 +1,6 @@
 //! What the processes of a sandbox use, counted by process 1 where no control group counts it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,13 @@ pub(crate) struct InUse {
 ///
 /// What is shared is looked at in detail only where it could make the difference to the limit: the
 /// kernel walks the tables of all pages for that. A mapped file in memory is both a file and shared, so
-/// the larger of the two counts; memory that nobody has mapped and no file system shows (a memfd, data
-/// in a socket) is not seen.
+/// the larger of the two counts. A file in memory without a name (a memfd) counts for each process that
+/// has it open, once; data in sockets and pipes is not seen.
 pub(crate) fn in_use(files: u64, limit: Option<u64>) -> InUse {
     let mut all = InUse::default();
     let (mut alone, mut shared_at_most) = (0, 0);
     let mut processes = Vec::new();
+    let mut seen = HashSet::new();
     for pid in processes_but_the_first() {
         let directory = PathBuf::from(format!("/proc/{pid}"));
         let text = fs::read_to_string(directory.join("statm")).unwrap_or_default();
@@ -35,10 +37,12 @@ pub(crate) fn in_use(files: u64, limit: Option<u64>) -> InUse {
         // A directory has one link for its name, one for itself and one from each below it.
         let threads = fs::metadata(directory.join("task")).map_or(2, |task| task.nlink());
         all.tasks += threads.saturating_sub(2);
+        let own = own + nameless_files(&directory, &mut seen);
         alone += own;
         shared_at_most += shared;
         processes.push((pid, directory, own, shared));
     }
+    let files = files + system_v();
     let in_detail = limit.is_some_and(|limit| alone + files + shared_at_most > limit);
     let mut shared_memory = 0;
     for (pid, directory, own, shared) in processes {
@@ -54,6 +58,46 @@ pub(crate) fn in_use(files: u64, limit: Option<u64>) -> InUse {
     }
     all.bytes = alone + shared_memory.max(files);
     all
+}
+
+/// Bytes of the files in memory without a name that a process has open and none before it had.
+fn nameless_files(process: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
+    const BLOCK: u64 = 512;
+    let mut bytes = 0;
+    let entries = fs::read_dir(process.join("fd"));
+    for entry in entries.into_iter().flatten().flatten() {
+        let is_nameless = fs::read_link(entry.path()).is_ok_and(|target| {
+            target
+                .as_os_str()
+                .as_encoded_bytes()
+                .starts_with(b"/memfd:")
+        });
+        if is_nameless
+            && let Ok(metadata) = fs::metadata(entry.path())
+            && seen.insert((metadata.dev(), metadata.ino()))
+        {
+            bytes += metadata.blocks() * BLOCK;
+        }
+    }
+    bytes
+}
+
+/// Bytes of System V shared memory and messages in this namespace, whoever has them.
+fn system_v() -> u64 {
+    let read = |name: &str| fs::read_to_string(format!("/proc/sysvipc/{name}")).unwrap_or_default();
+    column(&read("shm"), "rss") + column(&read("msg"), "cbytes")
+}
+
+/// Adds up a column of a table whose first line names its columns.
+fn column(table: &str, name: &str) -> u64 {
+    let mut lines = table.lines();
+    let index = lines
+        .next()
+        .and_then(|names| names.split_whitespace().position(|column| column == name));
+    let Some(index) = index else { return 0 };
+    lines
+        .filter_map(|line| line.split_whitespace().nth(index)?.parse::<u64>().ok())
+        .sum()
 }
 
 fn processes_but_the_first() -> impl Iterator<Item = i32> {
@@ -98,6 +142,14 @@ mod tests {
         assert_eq!(parse_statm("900 30 10 5 0 40 0\n"), (20 * PAGE, 10 * PAGE));
         assert_eq!(parse_statm(""), (0, 0));
         assert_eq!(parse_statm("9 1 2"), (0, 2 * PAGE));
+    }
+
+    #[test]
+    fn a_column_is_found_by_its_name() {
+        let table = " key shmid perms   size  cpid rss  swap\n 0 1 600  4096 7 4096 0\n 0 2 600 9 7 100 0\n";
+        assert_eq!(column(table, "rss"), 4196);
+        assert_eq!(column(table, "cbytes"), 0);
+        assert_eq!(column("", "rss"), 0);
     }
 
     #[test]

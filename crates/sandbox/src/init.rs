@@ -384,7 +384,9 @@ fn limit(limits: &Limits, spare: u64) -> Result<(), StepError> {
         (libc::RLIMIT_NOFILE, open_files, open_files, "open files"),
         // Counted per user and user namespace (Linux 5.14), so it is the job's own count.
         (libc::RLIMIT_NPROC, pids, pids, "processes"),
-        (libc::RLIMIT_CORE, 0, 0, "core dumps"),
+        // Not 0, which a kernel that pipes core dumps to a program of the host takes for no limit; with
+        // 1 it makes none at all, see core(5).
+        (libc::RLIMIT_CORE, 1, 1, "core dumps"),
         (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20, "locked memory"),
         (libc::RLIMIT_MSGQUEUE, 819_200, 819_200, "message queues"),
         (libc::RLIMIT_SIGPENDING, 4096, 4096, "pending signals"),

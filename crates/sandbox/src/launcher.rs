@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio as ProcessStdio};
@@ -29,6 +29,9 @@ pub struct LauncherConfig {
     pub state_dir: PathBuf,
     /// The program to start as the launcher, with [`LAUNCHER_ARG`]: usually this one itself.
     pub exe: PathBuf,
+    /// The networks of the first jobs, as far as they are known: what they need is made ready at once,
+    /// while whoever starts the launcher does something else.
+    pub first: Vec<Network>,
 }
 
 /// Why there is no launcher.
@@ -134,8 +137,12 @@ impl Launcher {
         let settings = Settings {
             state_dir: config.state_dir.clone(),
         };
+        let mut wardens = Wardens::default();
         let hello = (|| {
             socket::send(ours.as_fd(), &serde_json::to_vec(&settings)?, &[])?;
+            for network in &config.first {
+                wardens.idle.push(demand_warden(ours.as_fd(), *network)?);
+            }
             let (bytes, _) = socket::receive(ours.as_fd(), true)?;
             Ok(serde_json::from_slice::<Hello>(&bytes)?)
         })()
@@ -149,18 +156,8 @@ impl Launcher {
             state_dir: config.state_dir.clone(),
             identity,
             no_sub_ids: hello.no_sub_ids,
-            wardens: Mutex::default(),
+            wardens: Mutex::new(wardens),
         })))
-    }
-
-    /// Has a warden made, so that it is ready when the first sandbox is asked for. Does not block.
-    ///
-    /// # Errors
-    /// If the launcher is gone.
-    pub fn prepare(&self, network: Network) -> Result<(), StartError> {
-        let link = self.demand_warden(network)?;
-        self.wardens().idle.push(link);
-        Ok(())
     }
 
     fn wardens(&self) -> MutexGuard<'_, Wardens> {
@@ -171,19 +168,11 @@ impl Launcher {
     }
 
     fn demand_warden(&self, network: Network) -> Result<Link, StartError> {
-        let made = || {
-            let launcher = self.0.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-            let (ours, theirs) = socket::pair()?;
-            let demand = serde_json::to_vec(&Demand::Warden { network })?;
-            socket::send(launcher.as_fd(), &demand, &[theirs.as_fd()])?;
-            Ok(Link {
-                socket: Arc::new(ours),
-                network,
-                jobs: 0,
-                is_ready: false,
-            })
-        };
-        made().map_err(|error: io::Error| gone(&error))
+        let launcher = self.0.socket.as_ref().ok_or(io::ErrorKind::NotConnected);
+        launcher
+            .map_err(io::Error::from)
+            .and_then(|launcher| demand_warden(launcher.as_fd(), network))
+            .map_err(|error| gone(&error))
     }
 
     /// A warden for a sandbox: one that is ready, else the one that will be ready first, else a new one.
@@ -312,6 +301,19 @@ impl Launcher {
         }
         heard
     }
+}
+
+/// Asks the launcher for a warden. It need not be there yet to be given a sandbox.
+fn demand_warden(launcher: BorrowedFd<'_>, network: Network) -> io::Result<Link> {
+    let (ours, theirs) = socket::pair()?;
+    let demand = serde_json::to_vec(&Demand::Warden { network })?;
+    socket::send(launcher, &demand, &[theirs.as_fd()])?;
+    Ok(Link {
+        socket: Arc::new(ours),
+        network,
+        jobs: 0,
+        is_ready: false,
+    })
 }
 
 fn gone(error: &io::Error) -> StartError {

@@ -290,7 +290,7 @@ impl Site {
             Some(tree) => tree,
             None => {
                 let size = sizes.disk.to_string();
-                let inodes = (sizes.disk / 2048).clamp(4096, 1 << 24).to_string();
+                let inodes = inodes_for(sizes.disk).to_string();
                 new_file_system(
                     c"tmpfs",
                     &[
@@ -640,6 +640,12 @@ impl Covers {
         }
         Ok(())
     }
+}
+
+/// How many files a file system in memory of this many bytes may have.
+pub(crate) fn inodes_for(bytes: u64) -> u64 {
+    const BYTES_PER_FILE: u64 = 2048;
+    (bytes / BYTES_PER_FILE).clamp(4096, 1 << 24)
 }
 
 /// An overlay of directories that are mounted on the site, named by their paths on it.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemill_core::RunnerId;
+use tidemill_core::job::Network;
 use tidemill_hub::Hub;
 use tidemill_image::{ArchiveOwners, HostView, TreeStore};
 use tidemill_runner::{Capacity, LocalImages, LocalRunner, REPORT_WAITS, RunnerConfig};
@@ -33,12 +34,16 @@ pub(crate) struct Place {
 }
 
 /// Opens it.
-pub(crate) async fn open(host: HostView, global: &GlobalArgs) -> Result<Place, Failure> {
+pub(crate) async fn open(
+    host: HostView,
+    network: Network,
+    global: &GlobalArgs,
+) -> Result<Place, Failure> {
     let state_dir = state_dir(global.state_dir.as_deref())?;
     // The launcher needs a few milliseconds, and so does the database.
     let launching = {
         let state_dir = state_dir.clone();
-        tokio::task::spawn_blocking(move || launch(state_dir))
+        tokio::task::spawn_blocking(move || launch(state_dir, network))
     };
     let opened = session::open(global).await;
     let launched = launching.await.map_err(|error| {
@@ -92,11 +97,16 @@ pub(crate) fn tree_store(path: &Path) -> Result<TreeStore, Failure> {
     })
 }
 
-fn launch(state_dir: PathBuf) -> Result<Launcher, Failure> {
+fn launch(state_dir: PathBuf, network: Network) -> Result<Launcher, Failure> {
     let exe = env::current_exe().map_err(|error| {
         Failure::new(FailureKind::Unable, "cannot find this program's own file").because(&error)
     })?;
-    Launcher::start(&LauncherConfig { state_dir, exe }).map_err(|error| {
+    let config = LauncherConfig {
+        state_dir,
+        exe,
+        first: vec![network],
+    };
+    Launcher::start(&config).map_err(|error| {
         let kind = match error {
             LauncherError::Unable { .. } => FailureKind::Unable,
             LauncherError::Start { .. } | LauncherError::NoAnswer { .. } => FailureKind::Internal,

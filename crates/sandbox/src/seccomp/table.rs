@@ -120,7 +120,7 @@ pub(super) const ALLOWED: &[Group] = &[
             SYS_sched_getscheduler SYS_sched_get_priority_max SYS_sched_get_priority_min
             SYS_sched_rr_get_interval SYS_sched_setaffinity SYS_sched_getaffinity
             SYS_sched_setattr SYS_sched_getattr SYS_getcpu SYS_getpriority SYS_setpriority
-            SYS_ioprio_get SYS_ioprio_set SYS_getrlimit SYS_setrlimit SYS_prlimit64
+            SYS_ioprio_get SYS_ioprio_set SYS_getrlimit SYS_setrlimit
             SYS_getrusage SYS_times SYS_uname SYS_sysinfo
         ],
     },
@@ -398,6 +398,12 @@ pub(super) const RULES: &[Rule] = &[
             when(&[is(0, u32::MAX)], Verdict::Allow),
             when(&[], Verdict::Refuse),
         ],
+    },
+    Rule {
+        call: call("prlimit64", libc::SYS_prlimit64),
+        why: "The limits of the process itself and of others of the job, but not those of process 1, which \
+              a job of the same user could else take from it.",
+        cases: &[when(&[is(0, 1)], Verdict::Refuse)],
     },
     Rule {
         call: call("socket", libc::SYS_socket),
