@@ -96,6 +96,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<(Vec<u8>
             match check(libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) as libc::c_long) {
                 Ok(count) => break usize::try_from(count).unwrap_or(0),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It left without having read what we said last.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break 0,
                 Err(error) => return Err(error),
             }
         };
