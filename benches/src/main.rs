@@ -4,10 +4,13 @@
 //! subject runs once per round, in turn, so that whatever else the machine does hits all alike.
 //!
 //! `cargo run --release -p tidemill-benches -- sandbox [ROUNDS]`: the sandbox alone, for whoever works on
-//! it and wants to look at one thing under perf or strace.
+//! it and wants to look at one thing under perf or strace. `rate [SECONDS]`: how many per second, beside
+//! bwrap. `hogs [ROUNDS]`: beside processes that are always busy. `growth [ROUNDS]`: whether the last of
+//! very many costs what the first did.
 
 mod figures;
 mod peers;
+mod rate;
 mod runner;
 mod start;
 
@@ -29,8 +32,11 @@ fn main() -> ExitCode {
     let result = match scenario.as_str() {
         "start" => start::run(rounds),
         "sandbox" => start::sandboxes(rounds),
+        "rate" => rate::rates(rounds),
+        "hogs" => rate::beside_hogs(rounds),
+        "growth" => rate::growth(rounds),
         _ => Err(anyhow::anyhow!(
-            "usage: tidemill-benches start|sandbox [ROUNDS]"
+            "usage: tidemill-benches start|sandbox|hogs|growth [ROUNDS], or rate [SECONDS]"
         )),
     };
     match result {

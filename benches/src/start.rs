@@ -25,7 +25,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn timed(mut command: Command) -> anyhow::Result<Duration> {
+pub(crate) fn timed(mut command: Command) -> anyhow::Result<Duration> {
     command
         .stdin(ProcessStdio::null())
         .stdout(ProcessStdio::null())
@@ -100,15 +100,39 @@ pub(crate) fn sandboxes(rounds: usize) -> anyhow::Result<String> {
     let mut sandboxes = Figures::new("sandbox from a launcher");
     for round in 0..rounds {
         bare.samples.push(timed(Command::new("/bin/true"))?);
-        sandboxes.samples.push(one_sandbox(&launcher, round)?);
+        sandboxes
+            .samples
+            .push(one_sandbox(&launcher, &Program::of_the_host(), round)?);
     }
     let title = "`/bin/true` in a sandbox, start to all gone";
     Ok(table(title, "bare spawn", &[bare, sandboxes]))
 }
 
+/// A program to run in a sandbox.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// Where it is, outside and inside.
+    pub(crate) path: PathBuf,
+    /// The directory of the host that has to be mounted for it.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+impl Program {
+    fn of_the_host() -> Self {
+        Self {
+            path: "/bin/true".into(),
+            directory: None,
+        }
+    }
+}
+
 /// The time from the request to the end of all of it.
-fn one_sandbox(launcher: &Launcher, round: usize) -> anyhow::Result<Duration> {
-    let request = request(round);
+pub(crate) fn one_sandbox(
+    launcher: &Launcher,
+    program: &Program,
+    round: usize,
+) -> anyhow::Result<Duration> {
+    let request = request(program, round);
     let null = || -> anyhow::Result<_> { Ok(std::fs::File::open("/dev/null")?.into()) };
     let out = || -> anyhow::Result<_> {
         Ok(std::fs::OpenOptions::new()
@@ -141,14 +165,16 @@ fn in_one_process(rounds: usize) -> anyhow::Result<String> {
     let mut sandboxes = Figures::new("sandbox from a launcher");
     for round in 0..rounds {
         bare.samples.push(timed(Command::new("/bin/true"))?);
-        sandboxes.samples.push(one_sandbox(&launcher, round)?);
+        sandboxes
+            .samples
+            .push(one_sandbox(&launcher, &Program::of_the_host(), round)?);
     }
     let jobs = runner::one_after_the_other(launcher, state.path(), rounds)?;
     let title = "`/bin/true` from one process, start to all gone";
     Ok(table(title, "bare spawn", &[bare, sandboxes, jobs]))
 }
 
-fn request(round: usize) -> SandboxRequest {
+fn request(program: &Program, round: usize) -> SandboxRequest {
     let link = |path: &str, target: &str| Node::Symlink {
         path: path.into(),
         target: target.into(),
@@ -185,7 +211,16 @@ fn request(round: usize) -> SandboxRequest {
                     job_owned: true,
                 },
             ],
-            mounts: vec![mount("/usr"), mount("/etc")],
+            mounts: ["/usr", "/etc"]
+                .into_iter()
+                .map(mount)
+                .chain(
+                    program
+                        .directory
+                        .iter()
+                        .map(|path| mount(&path.to_string_lossy())),
+                )
+                .collect(),
             files: Vec::new(),
             account,
             root_writable: false,
@@ -193,7 +228,7 @@ fn request(round: usize) -> SandboxRequest {
             sys: false,
             allow: Vec::new(),
         },
-        program: "/bin/true".into(),
+        program: program.path.to_string_lossy().into_owned(),
         args: Vec::new(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         workdir: "/".into(),
