@@ -5,7 +5,7 @@ use std::env;
 use tidemill_core::check::{Surroundings, check};
 use tidemill_core::job::Workspace;
 use tidemill_core::{Diagnostic, JobSpec};
-use tidemill_image::{HostView, ImplicitWorkspaceError, implicit_workspace, workspace_warning};
+use tidemill_image::{HostView, ImplicitWorkspaceError, implicit_workspace, link_warnings};
 
 use crate::args::JobArgs;
 use crate::diagnostics::{FlagPlaces, Placed, Written, usual_flag};
@@ -21,9 +21,9 @@ pub(crate) struct CheckedJob {
     pub(crate) spec: JobSpec,
     /// What the user should know beside that.
     pub(crate) warnings: Vec<Placed>,
-    /// Why the job has no workspace though nobody said so, or that the one that was named is another
-    /// directory than its name says.
-    pub(crate) workspace_note: Option<String>,
+    /// Why the job has no workspace though nobody said so, and which paths are something else than
+    /// their names say.
+    pub(crate) notes: Vec<String>,
     /// What the check saw of the caller, for whoever plans the job.
     pub(crate) host: HostView,
 }
@@ -77,12 +77,14 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
 
     match spec {
         Some(spec) if placed.iter().all(|found| !found.diagnostic.is_error()) => Ok(CheckedJob {
-            workspace_note: if named {
-                let warning = spec.workspace.as_ref().and_then(workspace_warning);
-                warning.map(|text| format!("warning: {}", plain(&text)))
-            } else {
-                let why = implied.err();
-                why.map(|why| format!("{why}, so the job has none; {}", why.hint()))
+            notes: {
+                let why = implied.err().filter(|_| !named);
+                let why = why.map(|why| format!("{why}, so the job has none; {}", why.hint()));
+                let warnings = link_warnings(&spec, &host, named);
+                let warnings = warnings
+                    .iter()
+                    .map(|text| format!("warning: {}", plain(text)));
+                why.into_iter().chain(warnings).collect()
             },
             spec,
             warnings: placed,

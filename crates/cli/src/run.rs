@@ -102,7 +102,7 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, Hos
     let CheckedJob {
         spec,
         warnings,
-        workspace_note,
+        notes,
         host,
     } = job::checked(&args.job)?;
     if spec.tty && global.format == Format::Json {
@@ -118,7 +118,7 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, Hos
     if !warnings.is_empty() {
         ui.raw_note(&render(&warnings));
     }
-    if let Some(note) = workspace_note {
+    for note in notes {
         ui.note(&note);
     }
     Ok((spec, host))

@@ -17,7 +17,7 @@ use crate::overlay::{Found, Way, below, walk};
 use crate::plan::PlanError;
 use crate::secret;
 use crate::skeleton::SkeletonStep;
-use crate::source::{canonical, is_kernels, owner, refuse_state, state_dir};
+use crate::source::{Granted, Wish, granted, is_kernels, owner, refuse_state, state_dir};
 use crate::stack::{MADE_BY_SANDBOX, Stack, refuse_closed};
 use crate::tree_store::TreeStore;
 use crate::workspace::Place;
@@ -118,7 +118,7 @@ pub(crate) fn add(
             dest: dest.clone(),
             source: why,
         };
-        let (real, owners) = find(source, host, &failed)?;
+        let (real, owners) = find((source, dest, *write), host, &failed)?;
         let at = stack.resolve(dest)?.path;
         refuse_closed(&at)?;
         let taken = if at == "/" {
@@ -154,12 +154,18 @@ pub(crate) fn add(
 
 /// The source without symbolic links, if it may be shown.
 fn find(
-    source: &str,
+    (source, dest, write): (&str, &str, bool),
     host: &HostView,
     failed: &impl Fn(BindError) -> PlanError,
 ) -> Result<(String, Owners), PlanError> {
     let what = "source of a bind";
-    let (real, metadata) = canonical(source, what)?;
+    let wish = Wish {
+        path: source,
+        what,
+        write,
+        flag: &|real| format!("--grant bind:{real}:{dest}:rw"),
+    };
+    let Granted { real, metadata, .. } = granted(&wish, host)?;
     let kind = metadata.file_type();
     if kind.is_char_device() || kind.is_block_device() {
         return Err(PlanError::WrongKind {

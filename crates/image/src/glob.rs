@@ -104,7 +104,12 @@ impl Matches {
             path: path.to_string_lossy().into_owned(),
             source,
         };
-        if fs::symlink_metadata(&top).is_err() {
+        let mut above = top.ancestors().skip(1);
+        let is_behind_link = above
+            .by_ref()
+            .take_while(|above| above.as_os_str().len() > base.len())
+            .any(|above| above.is_symlink());
+        if is_behind_link || fs::symlink_metadata(&top).is_err() {
             todo.clear();
         }
         while let Some(relative) = todo.pop() {
@@ -277,11 +282,13 @@ fn copy(file: &Match, from: &Path, to: &Path) -> io::Result<u64> {
     Ok(length)
 }
 
-/// Opens a file without following a link or waiting for a FIFO that took its place.
+/// Opens a file without following a link that took its place, or that of a directory above it, and
+/// without waiting for a FIFO.
 fn open_plain(path: &Path) -> io::Result<File> {
-    use rustix::fs::{CWD, Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?.into())
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?.into())
 }
 
 fn compile(pattern: &str) -> Result<GlobMatcher, PlanError> {

@@ -25,6 +25,8 @@ pub struct HostView {
     pub home: PathBuf,
     /// The directory that the caller stands in, as the shell names it; absent if it is gone.
     pub cwd: Option<PathBuf>,
+    /// The same directory as the kernel names it, without symbolic links.
+    pub stands_in: Option<PathBuf>,
     /// The caller's environment.
     pub env: BTreeMap<OsString, OsString>,
     /// The state directory, which no job may see.
@@ -79,7 +81,10 @@ impl HostView {
             },
             |entry| entry.name.clone(),
         );
-        let cwd = shell_cwd(env.get(OsStr::new("PWD")));
+        let stands_in = std::env::current_dir().ok();
+        let cwd = stands_in
+            .as_deref()
+            .map(|real| shell_cwd(env.get(OsStr::new("PWD")), real));
         Ok(Self {
             root: PathBuf::from("/"),
             uid,
@@ -87,6 +92,7 @@ impl HostView {
             name,
             home,
             cwd,
+            stands_in,
             env,
             state_dir: None,
             allow_state_in_workspace: false,
@@ -118,12 +124,12 @@ impl HostView {
 
 /// The working directory as the shell names it: `PWD` if that is the same directory, because
 /// people know it under this name, else what the kernel says.
-fn shell_cwd(pwd: Option<&OsString>) -> Option<PathBuf> {
-    let real = std::env::current_dir().ok()?;
-    let named = pwd.map(PathBuf::from).filter(|pwd| {
-        pwd.is_absolute() && fs::canonicalize(pwd).is_ok_and(|canonical| canonical == real)
-    });
-    Some(named.unwrap_or(real))
+fn shell_cwd(pwd: Option<&OsString>, real: &Path) -> PathBuf {
+    pwd.map(PathBuf::from)
+        .filter(|pwd| {
+            pwd.is_absolute() && fs::canonicalize(pwd).is_ok_and(|canonical| canonical == real)
+        })
+        .unwrap_or_else(|| real.to_owned())
 }
 
 /// Why the directory that the caller stands in is not taken as the workspace.

@@ -313,6 +313,23 @@ pub enum PlanError {
         /// What that is.
         what: &'static str,
     },
+    /// What would be written for real is reached through a link.
+    #[error(
+        "the {what} `{path}` would be written for real, and the symbolic link `{link}` makes it \
+         `{leads_to}`"
+    )]
+    WrittenLink {
+        /// What the spec calls it.
+        what: &'static str,
+        /// The path as it was named.
+        path: String,
+        /// The first link on the way.
+        link: String,
+        /// Where it leads.
+        leads_to: String,
+        /// How to name that itself.
+        hint: String,
+    },
     /// A pattern cannot be read.
     #[error("`{pattern}` is not a pattern")]
     Pattern {
@@ -523,6 +540,7 @@ impl PlanError {
             Self::WorkspaceLink { leads_to, .. } => {
                 format!("if that directory is meant, name it itself: --workspace {leads_to}")
             }
+            Self::WrittenLink { hint, .. } => hint.clone(),
             Self::Pattern { .. } => {
                 "`*` and `?` stay within a name, `**` crosses directories, `[ab]` and `{a,b}` choose; \
                  a backslash makes a character plain"

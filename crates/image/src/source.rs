@@ -7,11 +7,72 @@ use std::path::Path;
 
 use tidemill_core::root::Owners;
 
+use crate::followed::{Followed, follow, follow_from_cwd};
 use crate::host_view::HostView;
 use crate::plan::PlanError;
 
 /// A path without symbolic links, and what is there.
 pub(crate) fn canonical(path: &str, what: &'static str) -> Result<(String, Metadata), PlanError> {
+    let Followed { path, metadata, .. } = walk(path, what, follow)?;
+    Ok((PlanError::utf8(&path)?, metadata))
+}
+
+/// What the job may write for real, or not.
+pub(crate) struct Wish<'a> {
+    /// The path, as it was named.
+    pub(crate) path: &'a str,
+    /// What the spec calls it.
+    pub(crate) what: &'static str,
+    /// True if the job writes the host's own.
+    pub(crate) write: bool,
+    /// The flag that names it in its real name's place.
+    pub(crate) flag: &'a dyn Fn(&str) -> String,
+}
+
+/// What of the host is granted under a name.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// The path without symbolic links.
+    pub(crate) real: String,
+    pub(crate) metadata: Metadata,
+    /// The first symbolic link in the name that a job may have made, be it one by which the caller
+    /// came to stand where they do.
+    pub(crate) link: Option<String>,
+}
+
+/// A path that the job gets as it is on the host. It is not written through a symbolic link that
+/// another job may have made: then whoever meant one directory would have another one changed.
+pub(crate) fn granted(wish: &Wish<'_>, host: &HostView) -> Result<Granted, PlanError> {
+    let &Wish {
+        path, what, write, ..
+    } = wish;
+    let followed = walk(path, what, |path| follow_from_cwd(path, host))?;
+    let real = PlanError::utf8(&followed.path)?;
+    let first = |followed: &Followed| {
+        let link = followed.planted.first()?;
+        Some(link.to_string_lossy().into_owned())
+    };
+    if write && let Some(link) = first(&followed) {
+        return Err(PlanError::WrittenLink {
+            what,
+            path: path.to_owned(),
+            link,
+            hint: format!("if that is meant, name it itself: {}", (wish.flag)(&real)),
+            leads_to: real,
+        });
+    }
+    Ok(Granted {
+        real,
+        metadata: followed.metadata,
+        link: follow(Path::new(path)).ok().as_ref().and_then(first),
+    })
+}
+
+fn walk(
+    path: &str,
+    what: &'static str,
+    follow: impl Fn(&Path) -> io::Result<Followed>,
+) -> Result<Followed, PlanError> {
     if !path.starts_with('/') {
         return Err(PlanError::NotAbsolute {
             what,
@@ -23,14 +84,13 @@ pub(crate) fn canonical(path: &str, what: &'static str) -> Result<(String, Metad
         path: path.to_owned(),
         source,
     };
-    let real = fs::canonicalize(path).map_err(failed)?;
-    let metadata = fs::metadata(&real).map_err(failed)?;
-    if what != "workspace" && is_kernels(&real).map_err(failed)? {
+    let followed = follow(Path::new(path)).map_err(failed)?;
+    if what != "workspace" && is_kernels(&followed.path).map_err(failed)? {
         return Err(failed(io::Error::other(
             "this is a view into the kernel and all its processes, not a directory of files",
         )));
     }
-    Ok((PlanError::utf8(&real)?, metadata))
+    Ok(followed)
 }
 
 /// True if a path lies on a file system through which the kernel shows or changes the host. A
@@ -61,6 +121,17 @@ pub(crate) fn canonical_dir(
     what: &'static str,
 ) -> Result<(String, Metadata), PlanError> {
     let (real, metadata) = canonical(path, what)?;
+    check_listed(path, what, &real, &metadata)?;
+    Ok((real, metadata))
+}
+
+/// Refuses what is no directory, or one that cannot be listed.
+pub(crate) fn check_listed(
+    path: &str,
+    what: &'static str,
+    real: &str,
+    metadata: &Metadata,
+) -> Result<(), PlanError> {
     if !metadata.is_dir() {
         let path = path.to_owned();
         return Err(PlanError::WrongKind {
@@ -69,12 +140,12 @@ pub(crate) fn canonical_dir(
             wanted: "directory",
         });
     }
-    fs::read_dir(&real).map_err(|source| PlanError::Source {
+    fs::read_dir(real).map_err(|source| PlanError::Source {
         what,
         path: path.to_owned(),
         source,
     })?;
-    Ok((real, metadata))
+    Ok(())
 }
 
 /// The same for a regular file.

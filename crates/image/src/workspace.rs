@@ -11,7 +11,7 @@ use crate::host_view::{HostView, why_too_wide};
 use crate::overlay::{Found, below, names};
 use crate::plan::PlanError;
 use crate::secret;
-use crate::source::{canonical_dir, owner, state_dir};
+use crate::source::{Granted, Wish, check_listed, granted, owner, state_dir};
 use crate::stack::{MADE_BY_SANDBOX, Stack};
 
 /// Symbolic links on the way to a workspace at most.
@@ -37,9 +37,19 @@ pub(crate) fn add(
         return Ok(None);
     };
     let named = &workspace.path;
-    let (real, metadata) = canonical_dir(named, "workspace")?;
+    let wish = Wish {
+        path: named,
+        what: "workspace",
+        write: workspace.write,
+        flag: &|real| format!("--workspace {real}"),
+    };
+    let Granted {
+        real,
+        metadata,
+        link,
+    } = granted(&wish, host)?;
+    check_listed(named, "workspace", &real, &metadata)?;
     refuse(&real)?;
-    let link = planted_link(named, &real);
     if let Some(link) = &link
         && let Some(what) = why_too_wide(Path::new(&real), host)
     {
@@ -102,32 +112,6 @@ fn why(workspace: &Workspace, is_behind_link: bool) -> String {
     } else {
         format!("the workspace{named}; changes stay in the sandbox")
     }
-}
-
-/// What a caller who named a workspace should know before a job sees it: that it is another directory
-/// than its name says.
-pub fn workspace_warning(workspace: &Workspace) -> Option<String> {
-    let real = fs::canonicalize(&workspace.path).ok()?;
-    let link = planted_link(&workspace.path, real.to_str()?)?;
-    Some(format!(
-        "the workspace `{}` is `{}`: `{link}` is a symbolic link",
-        workspace.path,
-        real.display()
-    ))
-}
-
-/// The first symbolic link on the way to a workspace that a job may have made. The links in `/`
-/// itself, such as `/home` on some hosts, are no job's: `/` is nobody's workspace.
-fn planted_link(named: &str, real: &str) -> Option<String> {
-    let mut path = PathBuf::from(named);
-    for _ in 0..LINKS_MAX {
-        let (link, rest) = first_link(&path)?;
-        if link.parent() != Some(Path::new("/")) {
-            return Some(link.to_string_lossy().into_owned());
-        }
-        path = fs::canonicalize(&link).ok()?.join(rest);
-    }
-    Some(real.to_owned())
 }
 
 fn refuse(real: &str) -> Result<(), PlanError> {

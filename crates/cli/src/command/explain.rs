@@ -47,7 +47,7 @@ pub(crate) fn explain(
     if !job.warnings.is_empty() {
         ui.raw_note(&render(&job.warnings));
     }
-    if let Some(note) = &job.workspace_note {
+    for note in &job.notes {
         ui.note(note);
     }
     let state_dir = state_dir(global.state_dir.as_deref())?;

@@ -40,6 +40,7 @@ impl World {
             name: "alice".to_owned(),
             home: real.join("home"),
             cwd: None,
+            stands_in: None,
             env: [("PATH".into(), "/usr/bin".into())].into(),
             state_dir: Some(real.join("state")),
             allow_state_in_workspace: false,
@@ -118,6 +119,17 @@ fn a_bind_shows_a_path_as_it_is() {
         mount(&file, "/etc/app.conf").source,
         world.path("data/in/file")
     );
+}
+
+#[test]
+fn a_bind_behind_a_link_is_never_written() {
+    let world = World::new();
+    symlink(world.path("data"), world.path("link")).unwrap();
+    let request = world.bind("link/in", "/mnt", true);
+    let error = world.plan(&[request]).unwrap_err();
+    assert!(matches!(error, PlanError::WrittenLink { .. }), "{error}");
+    let named = format!("--grant bind:{}:/mnt:rw", world.path("data/in"));
+    assert!(error.hint().ends_with(&named), "{}", error.hint());
 }
 
 #[test]

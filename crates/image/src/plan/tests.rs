@@ -13,8 +13,8 @@ use tidemill_core::root::{Node, RootMount};
 use super::*;
 use crate::host_view::{ImplicitWorkspaceError, implicit_workspace};
 use crate::layer::{build_layer, layer_keys};
+use crate::link_warning::link_warnings;
 use crate::secret::HOME_SECRETS;
-use crate::workspace::workspace_warning;
 
 /// A host of its own: system directories, a home, a project.
 struct World {
@@ -71,7 +71,8 @@ impl World {
             gid: 1235,
             name: "alice".to_owned(),
             home,
-            cwd: Some(project),
+            cwd: Some(project.clone()),
+            stands_in: Some(project),
             env: [
                 ("PATH", "/usr/bin:/bin:/nowhere"),
                 ("TERM", "xterm-256color"),
@@ -944,11 +945,16 @@ fn a_workspace_behind_a_link_is_told_and_never_taken_to_what_is_no_project() {
         format!("the workspace, which `{project}/other` leads to; changes stay in the sandbox")
     );
     let real = world.home("src/other");
+    let told = |workspace| {
+        let mut spec = world.spec();
+        spec.workspace = Some(workspace);
+        link_warnings(&spec, &world.host, true)
+    };
     assert_eq!(
-        workspace_warning(&named("other")).unwrap(),
-        format!(
+        told(named("other")),
+        [format!(
             "the workspace `{project}/other` is `{real}`: `{project}/other` is a symbolic link"
-        )
+        )]
     );
     for (link, leads_to) in [
         ("keys", world.home(".ssh")),
@@ -983,7 +989,119 @@ fn a_workspace_behind_a_link_is_told_and_never_taken_to_what_is_no_project() {
         path: project.clone(),
         write: false,
     };
-    assert_eq!(workspace_warning(&plain), None);
+    assert_eq!(told(plain), [""; 0]);
+}
+
+#[test]
+fn nothing_is_written_for_real_behind_a_link() {
+    let mut world = World::new();
+    let project = world.home("src/project");
+    let other = world.home("src/other");
+    put(Path::new(&other).join("deep/file").as_path(), "x");
+    symlink(&other, format!("{project}/sub")).unwrap();
+    let spec = |path: String, write| {
+        let mut spec = world.spec();
+        spec.workspace = Some(Workspace { path, write });
+        spec
+    };
+    for inside in [
+        "sub",
+        "sub/deep",
+        "./sub/../other",
+        "sub/deep/../../project/sub",
+    ] {
+        let spec = spec(format!("{project}/{inside}"), true);
+        let error = world.try_plan(&spec).unwrap_err();
+        let PlanError::WrittenLink { link, leads_to, .. } = &error else {
+            panic!("{inside}: {error}");
+        };
+        assert_eq!(*link, format!("{project}/sub"));
+        assert_eq!(error.code(), ReasonCode::BadSpec);
+        assert!(error.hint().ends_with(&format!("--workspace {leads_to}")));
+        assert_eq!(link_warnings(&spec, &world.host, true), [""; 0]);
+    }
+    // Whoever stands behind it has gone there, and is told.
+    let here = spec(format!("{project}/sub"), true);
+    world.host.cwd = Some(format!("{project}/sub").into());
+    world.host.stands_in = Some(other.clone().into());
+    let planned = world.plan(&here);
+    let mounted = planned
+        .root
+        .mounts
+        .iter()
+        .find(|mount| mount.source == other);
+    assert_eq!(mounted.unwrap().access, PathAccess::Write);
+    let told =
+        format!("the workspace `{project}/sub` is `{other}`: `{project}/sub` is a symbolic link");
+    for is_named in [true, false] {
+        assert_eq!(link_warnings(&here, &world.host, is_named), [told.as_str()]);
+    }
+    // What the link says later changes nothing.
+    fs::remove_file(format!("{project}/sub")).unwrap();
+    symlink(world.home("src"), format!("{project}/sub")).unwrap();
+    let planned = world.plan(&here);
+    assert!(
+        planned
+            .root
+            .mounts
+            .iter()
+            .any(|mount| mount.source == other)
+    );
+    assert!(
+        !planned
+            .root
+            .mounts
+            .iter()
+            .any(|mount| mount.source == world.home("src"))
+    );
+}
+
+#[test]
+fn a_layer_behind_a_link_of_the_project_is_told() {
+    let world = World::new();
+    let project = world.home("src/project");
+    put(Path::new(&world.home("src/other/file")), "x");
+    symlink(world.home("src/other"), format!("{project}/sub")).unwrap();
+    symlink(world.home("src/other"), world.home("beside")).unwrap();
+    let dest = || "/x".to_owned();
+    let layer = |source: String| Layer::Dir {
+        source,
+        dest: dest(),
+    };
+    let mut spec = world.spec();
+    spec.layers = vec![
+        layer(format!("{project}/sub")),
+        layer(format!("{project}/sub")),
+        layer(world.home("beside")),
+        layer(world.home("src/other")),
+        Layer::File {
+            source: format!("{project}/sub/file"),
+            dest: dest(),
+        },
+        Layer::Glob {
+            base: format!("{project}/sub"),
+            pattern: "*".into(),
+            dest: dest(),
+        },
+    ];
+    let other = world.home("src/other");
+    let told = |path: &str, real: &str| {
+        format!("the layer `{project}/{path}` is `{real}`: `{project}/sub` is a symbolic link")
+    };
+    let expected = [
+        told("sub", &other),
+        told("sub/file", &format!("{other}/file")),
+    ];
+    assert_eq!(link_warnings(&spec, &world.host, false), expected);
+    // No link below a pattern's directory is followed, not even one that the pattern names.
+    spec.layers = vec![Layer::Glob {
+        base: project,
+        pattern: "sub/deep/*".into(),
+        dest: dest(),
+    }];
+    put(Path::new(&world.home("src/other/deep/file")), "x");
+    let error = world.try_plan(&spec).unwrap_err();
+    assert!(matches!(error, PlanError::NoMatch { .. }), "{error}");
 }
 
 #[test]
