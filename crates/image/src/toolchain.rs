@@ -2,7 +2,7 @@
 //! variables that name them, granted without their credentials.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use tidemill_core::Grant;
 use tidemill_core::grant::PathAccess;
@@ -70,6 +70,7 @@ impl<'a> Finder<'a> {
             .map(|path| {
                 std::env::split_paths(path)
                     .filter(|entry| entry.is_absolute())
+                    .map(without_dots)
                     .collect()
             })
             .unwrap_or_default();
@@ -110,7 +111,7 @@ impl<'a> Finder<'a> {
     }
 
     fn variable_dir(&self, name: &str) -> Option<PathBuf> {
-        let dir = PathBuf::from(self.host.variable(name)?);
+        let dir = without_dots(PathBuf::from(self.host.variable(name)?));
         (dir.is_absolute() && dir.is_dir()).then_some(dir)
     }
 
@@ -238,6 +239,8 @@ impl<'a> Finder<'a> {
             let Some(value) = self.host.variable(name) else {
                 continue;
             };
+            let plain = without_dots(PathBuf::from(value));
+            let value = plain.to_str().filter(|_| is_dir).unwrap_or(value);
             let exists = || {
                 let found = self.stack.resolve(value).map(|resolved| resolved.found);
                 self.is_in_workspace(Path::new(value))
@@ -505,5 +508,40 @@ impl<'a> Finder<'a> {
     fn is_system(&self, path: &Path) -> bool {
         const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/etc"];
         SYSTEM.iter().any(|system| path.starts_with(system))
+    }
+}
+
+/// The same place named without `..`, behind which a name says nothing about where it leads: what
+/// begins like a path of the workspace need not be in it.
+fn without_dots(path: PathBuf) -> PathBuf {
+    let has_dots = path.components().any(|part| part == Component::ParentDir);
+    if path.is_absolute() && has_dots {
+        return fs::canonicalize(&path).unwrap_or(path);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_dots_becomes_the_place_that_it_leads_to() {
+        let base = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(base.path()).unwrap();
+        for directory in ["work", "tools/bin"] {
+            fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        let named = base.join("work/../tools/bin");
+        assert_eq!(without_dots(named), base.join("tools/bin"));
+        for other in ["../tools", "/nowhere/../tools", "/usr/bin"].map(PathBuf::from) {
+            assert_eq!(
+                without_dots(other.clone()),
+                other,
+                "there is nothing to follow"
+            );
+        }
     }
 }
