@@ -34,6 +34,7 @@ mod state_dir;
 mod stopping;
 mod system_calls;
 mod terminal;
+mod toolchains;
 mod unused_trees;
 mod user_database;
 mod walls;

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tidemill_tests::{Mode, PATIENCE, World, skip, tree, until};
 
 /// Where PostgreSQL's own programs are. `None` if they are not installed, which was said then.
-fn postgres_programs() -> Option<String> {
+pub(crate) fn postgres_programs() -> Option<String> {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten();
