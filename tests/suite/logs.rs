@@ -352,6 +352,80 @@ fn b9_bytes_are_kept_and_text_is_always_text(#[case] mode: Mode) {
 /// Five hundred lines on either stream, one after the other.
 const ALTERNATING: &str = "i=0; while [ $i -lt 500 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done";
 
+/// Trials A2 and F10: what Tidemill itself notes is read with the log, and is no part of it.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_tidemill_noted_stands_after_the_log(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !has_program("perl") {
+        skip("perl is missing");
+        return;
+    }
+    let text =
+        "read go; sleep 600 & echo out; echo err >&2; perl -e 'syscall(165, -1, -1, -1, -1, -1)'";
+    let mut job = world.job(text).args(["--stdin"]).start();
+    let id = job.id();
+    let follower = world.command(["logs", "-f", &id]).start();
+    job.write_input(b"\n");
+    let done = job.wait();
+    assert_eq!(done.code, 0, "{done}");
+    let mut codes = done.record().warnings();
+    codes.retain(|code| *code != "weakened");
+    codes.sort_unstable();
+    assert_eq!(codes, ["left_overs", "refused"], "{done}");
+    let written = "out\nerr\n";
+    for shown in [follower.wait(), world.call(["logs", &id])] {
+        assert_eq!((shown.code, shown.out().as_str()), (0, written), "{shown}");
+        let said = shown.err();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{shown}");
+        for part in ["was still there", "mount"] {
+            let found = lines.iter().filter(|line| line.contains(part)).count();
+            assert_eq!(found, 1, "{part}: {shown}");
+        }
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.starts_with("tidemill: warning: "))
+        );
+        // As `run` says it.
+        assert!(
+            lines.iter().all(|line| done.err().contains(line)),
+            "{shown}\n{done}"
+        );
+    }
+    for flags in [
+        &["--raw"][..],
+        &["--format", "json"],
+        &["--stream", "stdout"],
+    ] {
+        let shown = world.call([&["logs"], flags, &[&id]].concat());
+        assert_eq!((shown.code, shown.err().as_str()), (0, ""), "{shown}");
+    }
+    assert_eq!(world.raw_log(&id), written.as_bytes());
+    // What ended it, where that is no exit of its own.
+    let late = world
+        .job("echo out; exec sleep 600")
+        .args(["--timeout", "1s"])
+        .run();
+    let shown = world.call(["logs", late.record().id()]);
+    assert_eq!(shown.out(), "out\n", "{shown}");
+    assert!(
+        shown.err().starts_with("tidemill: timed out after"),
+        "{shown}"
+    );
+    let failed = world.job("echo out; exit 3").run();
+    let shown = world.call(["logs", failed.record().id()]);
+    assert_eq!(
+        (shown.out().as_str(), shown.err().as_str()),
+        ("out\n", ""),
+        "{shown}"
+    );
+}
+
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]

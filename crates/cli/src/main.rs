@@ -150,7 +150,7 @@ async fn answer(
     match query {
         Query::Ps(args) => command::ps::ps(hub, args, format, output, ui).await,
         Query::Events(args) => command::events::events(hub, args, format, output).await,
-        Query::Logs(args) => command::logs::logs(hub, args, format, output).await,
+        Query::Logs(args) => command::logs::logs(hub, args, format, output, ui).await,
         Query::One(what, args) => {
             let id = session::find(hub, &args.id).await?;
             match what {

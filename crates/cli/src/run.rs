@@ -16,7 +16,6 @@ mod secret;
 mod signals;
 mod stdin;
 mod terminal;
-mod warning;
 mod watch;
 
 use std::path::Path;
@@ -46,7 +45,7 @@ use crate::job::{self, CheckedJob};
 use crate::output::Output;
 use crate::result_file::{NotRecorded, ResultFile};
 use crate::session;
-use crate::text::record;
+use crate::text::{record, warning};
 use crate::ui::Ui;
 
 /// Runs a job to its end.

@@ -5,6 +5,7 @@ pub(crate) mod event;
 pub(crate) mod grant;
 pub(crate) mod record;
 pub(crate) mod table;
+pub(crate) mod warning;
 
 use crate::ui::plain;
 

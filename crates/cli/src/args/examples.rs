@@ -75,7 +75,8 @@ Examples:
 
 Without --raw the log is shown as text: bytes that are not UTF-8 become U+FFFD, very long lines are
 folded, colours are kept on a terminal (unless NO_COLOR is set), and every other terminal escape is
-left out.";
+left out. What Tidemill noted of the job follows on standard error, unless --raw, --stream or
+--format json asks for less.";
 
 pub(super) const CANCEL: &str = "\
 Examples:

@@ -3,8 +3,9 @@
 use std::io::{self, IsTerminal};
 
 use serde::Serialize;
-use tidemill_core::{Stream, Timestamp};
+use tidemill_core::{State, Stream, Timestamp};
 use tidemill_hub::{Hub, LogView, LogViewError};
+use tidemill_ledger::Snapshot;
 use tidemill_log::{Gap, LogError, Next, Piece};
 
 use crate::args::{Format, LogsArgs, StreamChoice};
@@ -12,7 +13,8 @@ use crate::failure::{Failure, FailureKind};
 use crate::log_text::{Decoder, LogText};
 use crate::output::Output;
 use crate::session::{failed, find};
-use crate::ui::colours_wanted;
+use crate::text::{record, warning};
+use crate::ui::{Ui, colours_wanted, plain};
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -22,6 +24,7 @@ pub(crate) async fn logs(
     args: &LogsArgs,
     format: Format,
     output: &mut Output,
+    ui: &Ui,
 ) -> Result<u8, Failure> {
     if args.raw && format == Format::Json {
         let message = "the exact bytes of a log are no JSON";
@@ -47,7 +50,29 @@ pub(crate) async fn logs(
         }
     }
     form.finish(output)?;
+    // Who asks for bytes, for JSON or for one stream gets that and nothing else.
+    if !args.raw && args.stream.is_none() && format == Format::Text {
+        // A log is complete a moment before the record of its end is.
+        let snapshot = if args.follow {
+            hub.wait(id).await
+        } else {
+            hub.snapshot(id).await
+        };
+        tell(&snapshot.map_err(failed)?, ui);
+    }
     Ok(0)
+}
+
+/// Says what Tidemill itself noted about the job: it is no part of what the job wrote.
+fn tell(snapshot: &Snapshot, ui: &Ui) {
+    for warning in warning::noted(snapshot) {
+        ui.note(&format!("warning: {}", plain(&warning)));
+    }
+    let reason = snapshot.reason.as_ref();
+    if reason.is_some_and(|reason| !record::tells_nothing_more(reason.code)) {
+        let succeeded = snapshot.state == State::Succeeded;
+        ui.closing(succeeded, &record::closing(snapshot));
+    }
 }
 
 /// Goes to where reading begins.

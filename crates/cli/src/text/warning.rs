@@ -1,4 +1,4 @@
-//! Which warnings of a run its caller hears. All of them are in the record.
+//! Which warnings of an execution are told on standard error. All of them are in the record.
 
 use tidemill_core::{Grant, Limits, ReasonCode};
 use tidemill_ledger::Snapshot;
@@ -10,12 +10,16 @@ pub(crate) fn texts(snapshot: &Snapshot, limits: &Limits) -> Vec<String> {
         Grant::Missing { wall, why } => felt(wall, why, limits),
         _ => None,
     });
-    let others = snapshot
+    walls.chain(noted(snapshot)).collect()
+}
+
+/// What was noted of this execution, and is not the same on each run.
+pub(crate) fn noted(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    snapshot
         .warnings
         .iter()
         .filter(|warning| warning.code != ReasonCode::Weakened)
-        .map(|warning| warning.message.clone());
-    walls.chain(others).collect()
+        .map(|warning| warning.message.clone())
 }
 
 fn felt(wall: &str, why: &str, limits: &Limits) -> Option<String> {
