@@ -300,3 +300,32 @@ fn only_the_executions_of_a_dead_process_are_swept(#[case] mode: Mode) {
     let done = living.wait();
     assert_eq!(done.record().state(), "cancelled", "{done}");
 }
+
+/// Nobody else has to come by and sweep.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn whoever_follows_an_execution_learns_that_its_process_died(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let job = world.job("echo ready; sleep 600").start();
+    let id = job.await_output("ready").id();
+    let logs = world.command(["logs", "-f", &id]).start();
+    let events = world.command(["events", "-f", &id]).start();
+    let wait = world.command(["wait", &id]).start();
+    logs.await_output("ready\n");
+    events.await_output("started");
+    job.signal(Signal::KILL);
+    assert_eq!(job.wait().code, -9);
+    let (logs, events, wait) = (logs.wait(), events.wait(), wait.wait());
+    assert_eq!((logs.code, logs.out().as_str()), (0, "ready\n"), "{logs}");
+    assert!(
+        logs.err().contains("the process that ran it is gone"),
+        "{logs}"
+    );
+    assert_eq!(events.code, 0, "{events}");
+    let last = events.out().lines().last().unwrap_or_default().to_owned();
+    assert!(last.contains("lost"), "{events}");
+    assert_eq!(wait.code, 125, "{wait}");
+}

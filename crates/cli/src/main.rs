@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tidemill_hub::Hub;
 use tidemill_sandbox::LAUNCHER_ARG;
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command, EventsArgs, Format, GlobalArgs, IdArgs, LogsArgs, PsArgs};
@@ -134,7 +135,13 @@ fn on_record(
 ) -> Result<u8, Failure> {
     session::runtime()?.block_on(async {
         let hub = session::open(global).await?;
-        let result = answer(&hub, query, global.format, output, ui).await;
+        let (answering, answered) = oneshot::channel();
+        let answer = async {
+            let result = answer(&hub, query, global.format, output, ui).await;
+            drop(answering);
+            result
+        };
+        let (result, ()) = tokio::join!(answer, hub.sweep_until(answered));
         hub.close().await;
         result
     })

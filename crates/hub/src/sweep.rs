@@ -2,15 +2,19 @@
 //! sandboxes left is removed, and their logs are sealed as far as they go.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use tidemill_core::{ExecutionId, Reason, ReasonCode};
 use tidemill_ledger::loss::{Retry, runner_lost};
 use tidemill_ledger::{Decision, Snapshot};
 use tidemill_log::spool;
 use tidemill_store::Unfinished;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::adapter;
 use crate::hub::{Hub, HubError};
@@ -18,6 +22,8 @@ use crate::owner::{self, Life, OwnerFile};
 
 /// A log of this size is sealed in a fraction of a second.
 const QUICK_BYTES_MAX: u64 = 16 << 20;
+/// How soon somebody who waits learns that a process is dead.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Removes what attempts left on the host: scratch directories, control groups.
 pub trait Remnants: Send + Sync + fmt::Debug {
@@ -55,6 +61,18 @@ impl Hub {
     /// has time.
     pub(crate) async fn sweep_quickly(&self) -> Result<Swept, HubError> {
         self.sweep_logs_of(QUICK_BYTES_MAX).await
+    }
+
+    /// Cleans up again and again until the other end of the channel is gone, for whoever waits for what
+    /// another process runs: if that was killed, nobody else may come and say so. Ends what it has
+    /// begun. Cancel safe.
+    pub async fn sweep_until(&self, mut over: oneshot::Receiver<Infallible>) {
+        while timeout(SWEEP_AGAIN, &mut over).await.is_err() {
+            if let Err(error) = self.sweep_quickly().await {
+                // Whoever waits meets it too, and tells it.
+                tracing::debug!(%error, "not cleaned up after dead processes");
+            }
+        }
     }
 
     async fn sweep_logs_of(&self, bytes_max: u64) -> Result<Swept, HubError> {
