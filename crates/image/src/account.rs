@@ -56,11 +56,11 @@ pub struct UserDatabase {
 
 impl UserDatabase {
     /// Reads the text of `/etc/passwd` and `/etc/group`. Lines that are neither are kept and mean
-    /// nothing, as for the C library.
+    /// nothing, and a carriage return is part of its line, as for the C library.
     pub fn parse(passwd: &str, group: &str) -> Self {
         Self {
-            users: passwd.lines().filter_map(parse_user).collect(),
-            groups: group.lines().filter_map(parse_group).collect(),
+            users: passwd.split('\n').filter_map(parse_user).collect(),
+            groups: group.split('\n').filter_map(parse_group).collect(),
             passwd: passwd.to_owned(),
             group: group.to_owned(),
         }
@@ -335,4 +335,17 @@ fn parse_group(line: &str) -> Option<GroupEntry> {
         name: Some(name).filter(|name| !name.is_empty())?.to_owned(),
         gid: gid.parse().ok()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_database_reads_back_as_it_is() {
+        let found = UserDatabase::parse("nobody:x:65534:65534::/:\r\r\n", "a:x:5:\r\n");
+        let kept = found.without_people();
+        assert!(kept.by_uid(65_534).is_some());
+        assert_eq!(UserDatabase::parse(kept.passwd(), kept.group()), kept);
+    }
 }

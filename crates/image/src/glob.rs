@@ -292,7 +292,7 @@ fn open_plain(path: &Path) -> io::Result<File> {
 }
 
 fn compile(pattern: &str) -> Result<GlobMatcher, PlanError> {
-    GlobBuilder::new(pattern.trim_start_matches("./"))
+    GlobBuilder::new(&without_dots(pattern))
         .literal_separator(true)
         .backslash_escape(true)
         .build()
@@ -306,13 +306,19 @@ fn compile(pattern: &str) -> Result<GlobMatcher, PlanError> {
 /// The directories at the beginning of a pattern that have no wildcard: only there is looked.
 fn plain_start(pattern: &str) -> PathBuf {
     let mut start = PathBuf::new();
-    for name in pattern.trim_start_matches("./").split('/') {
+    for name in without_dots(pattern).split('/') {
         if name.is_empty() || name.contains(['*', '?', '[', ']', '{', '}', '\\']) || name == ".." {
             break;
         }
         start.push(name);
     }
     start
+}
+
+/// The pattern without `.` as a name, which stands for the directory that it is in.
+fn without_dots(pattern: &str) -> String {
+    let names: Vec<&str> = pattern.split('/').filter(|name| *name != ".").collect();
+    names.join("/")
 }
 
 /// Why the matches of a glob cannot be copied.
@@ -364,6 +370,42 @@ impl GatherError {
                 }
                 _ => "look at the cause above",
             },
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn found(base: &Path, pattern: &str) -> Vec<String> {
+        let owners = Owners::Job { uid: 0, gid: 0 };
+        let base = base.to_str().unwrap().to_owned();
+        match Matches::find(base, pattern, owners, None) {
+            Ok(matches) => (matches.files.iter())
+                .map(|file| file.path.to_str().unwrap().to_owned())
+                .collect(),
+            Err(PlanError::NoMatch { .. }) => Vec::new(),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn no_plain_beginning_leads_through_a_link() {
+        let world = tempfile::tempdir().unwrap();
+        let base = world.path().join("base");
+        fs::create_dir_all(base.join("sub")).unwrap();
+        fs::create_dir(world.path().join("other")).unwrap();
+        fs::write(world.path().join("other/key"), "").unwrap();
+        fs::write(base.join("sub/f"), "").unwrap();
+        symlink("../other", base.join("out")).unwrap();
+        for pattern in ["out/key", "out/./key", "out/./*", "out/*", "out/./**"] {
+            assert_eq!(found(&base, pattern), [""; 0], "{pattern}");
+        }
+        assert_eq!(found(&base, "out"), ["out"]);
+        for pattern in ["sub/f", "./sub/./f", "sub/./*", "././sub/*"] {
+            assert_eq!(found(&base, pattern), ["sub/f"], "{pattern}");
         }
     }
 }

@@ -12,6 +12,8 @@ mod device;
 mod environment;
 mod fit;
 mod followed;
+#[doc(hidden)]
+pub mod fuzzing;
 mod glob;
 mod host_image;
 mod host_view;

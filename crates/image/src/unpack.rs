@@ -69,6 +69,7 @@ pub(crate) fn unpack(
         owners,
         bytes: 0,
         entries: 0,
+        implied: 0,
         parent: None,
         dirs: BTreeMap::new(),
         lacks: Lacks::default(),
@@ -163,6 +164,8 @@ struct Unpacker {
     owners: ArchiveOwners,
     bytes: u64,
     entries: u64,
+    /// Directories that were made for entries and have none themselves.
+    implied: u64,
     /// The directory of the last entry: the next one is mostly in the same.
     parent: Option<(PathBuf, OwnedFd)>,
     /// Directories get their modes and times when nothing is written into them any more.
@@ -208,9 +211,7 @@ impl Unpacker {
             })?;
             guard.start_content();
             self.entries += 1;
-            if self.entries > self.limits.entries {
-                return Err(self.too_large("it has too many entries", self.limits.entries));
-            }
+            self.check_count()?;
             self.unpack_entry(&mut entry)?;
             // What was not read of it must not count as a header of the next.
             io::copy(&mut entry, &mut io::sink())
@@ -467,16 +468,47 @@ impl Unpacker {
         {
             return Ok(());
         }
-        let opened = open_dir(&self.root, directory).or_else(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                make_dirs(&self.root, directory)
-            } else {
-                Err(error)
+        let opened = match open_dir(&self.root, directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_dirs(directory, name)?
             }
-        });
-        let opened =
-            opened.map_err(|source| self.write_error(source, name, "make the directory of"))?;
+            other => {
+                other.map_err(|source| self.write_error(source, name, "make the directory of"))?
+            }
+        };
         self.parent = Some((directory.to_owned(), opened));
+        Ok(())
+    }
+
+    /// Makes a directory and those above it, one by one beneath the root.
+    fn make_dirs(&mut self, path: &Path, entry: &str) -> Result<OwnedFd, UnpackError> {
+        let failed =
+            |unpacker: &Self, source| unpacker.write_error(source, entry, "make the directory of");
+        let mut at = PathBuf::new();
+        let mut parent = open_dir(&self.root, &at).map_err(|source| failed(self, source))?;
+        for name in path {
+            at.push(name);
+            let found = match open_dir(&self.root, &at) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // One long name is one entry and may be thousands of directories.
+                    self.implied += 1;
+                    self.check_count()?;
+                    rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
+                        .map_err(io::Error::from)
+                        .and_then(|()| open_dir(&self.root, &at))
+                }
+                other => other,
+            };
+            parent = found.map_err(|source| failed(self, source))?;
+        }
+        Ok(parent)
+    }
+
+    /// Refuses more files and directories than the limit.
+    fn check_count(&self) -> Result<(), UnpackError> {
+        if self.entries.saturating_add(self.implied) > self.limits.entries {
+            return Err(self.too_large("it has too many entries", self.limits.entries));
+        }
         Ok(())
     }
 
@@ -646,23 +678,6 @@ fn at_root(path: &Path) -> &Path {
 
 fn open_dir(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     open_in_root(root, at_root(path), OFlags::PATH | OFlags::DIRECTORY)
-}
-
-/// Makes a directory and those above it, one by one beneath the root.
-fn make_dirs(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
-    let mut at = PathBuf::new();
-    let mut parent = open_dir(root, &at)?;
-    for name in path {
-        at.push(name);
-        parent = match open_dir(root, &at) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
-                open_dir(root, &at)?
-            }
-            other => other?,
-        };
-    }
-    Ok(parent)
 }
 
 fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {

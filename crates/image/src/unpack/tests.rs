@@ -490,6 +490,11 @@ fn every_limit_names_itself() {
         refused(&archive_of(&many), &small),
         ("it has too many entries", 3)
     );
+    assert_eq!(
+        refused(&archive_of(&[file("a/b/c/d", "")]), &small),
+        ("it has too many entries", 3),
+        "directories without an entry of their own count too"
+    );
     let bomb = gzip(&archive_of(&[file("zeros", &"\0".repeat(1 << 20))]));
     let limits = UnpackLimits {
         bytes: 1 << 30,

@@ -1,0 +1,45 @@
+//! Ways into this crate's inside for the fuzz targets. No part of its interface.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidemill_core::root::Owners;
+
+use crate::archive::Archive;
+use crate::glob::Matches;
+use crate::plan::PlanError;
+use crate::tree_store::{TreeNote, TreeStore};
+use crate::unpack::{self, ArchiveOwners, UnpackError, UnpackLimits};
+
+/// Unpacks an archive into an empty directory, within bounds that a test chooses.
+///
+/// # Errors
+/// As for any archive.
+pub fn unpack_archive(
+    archive: &str,
+    root: &Path,
+    trees: &TreeStore,
+    limits: &UnpackLimits,
+) -> Result<TreeNote, UnpackError> {
+    let archive = Archive::open(archive, trees).map_err(UnpackError::Archive)?;
+    unpack::unpack(&archive, root, limits, ArchiveOwners::of_this_process())
+}
+
+/// What a pattern matches below a directory, as paths relative to that.
+///
+/// # Errors
+/// If the pattern cannot be used or matches nothing.
+pub fn find_matches(base: &str, pattern: &str) -> Result<Vec<PathBuf>, PlanError> {
+    let owners = Owners::Job { uid: 0, gid: 0 };
+    let matches = Matches::find(base.to_owned(), pattern, owners, None)?;
+    let paths = matches.files().iter().map(|file| file.path().to_owned());
+    Ok(paths.collect())
+}
+
+/// Removes a tree whatever its modes, depth and names.
+///
+/// # Errors
+/// What the file system answers.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    crate::remove::remove_tree(path)
+}
