@@ -194,6 +194,8 @@ fn take_words<const COUNT: usize>(bytes: &[u8]) -> Option<[u64; COUNT]> {
 #[derive(Debug)]
 pub(crate) struct Sealed {
     file: File,
+    /// The file's length.
+    length: u64,
     path: PathBuf,
     totals: LogTotals,
     chunks: Vec<Entry>,
@@ -209,11 +211,12 @@ impl Sealed {
         let mut bytes = [0; FOOTER_BYTES];
         file.read_exact_at(&mut bytes, place).map_err(read)?;
         let footer = decode_footer(&bytes).ok_or_else(bad)?;
-        let directory =
-            unpack(&file, footer.place + SKIP_BYTES as u64, footer.directory).map_err(read)?;
+        let place = footer.place.saturating_add(SKIP_BYTES as u64);
+        let directory = unpack(&file, length, place, footer.directory).map_err(read)?;
         let (totals, chunks) = decode_directory(&directory).ok_or_else(bad)?;
         Ok(Self {
             file,
+            length,
             path: path.to_owned(),
             totals,
             chunks,
@@ -236,9 +239,13 @@ impl Sealed {
     /// Unpacks a chunk.
     pub(crate) fn open(&self, entry: &Entry) -> Result<Chunk, LogError> {
         let read = |error| LogError::read(&self.path, error);
-        let data = unpack(&self.file, entry.place, entry.data).map_err(read)?;
-        let index_place = entry.place + entry.data.stored + SKIP_BYTES as u64;
-        let index = unpack(&self.file, index_place, entry.index).map_err(read)?;
+        let unpack = |place, extent| unpack(&self.file, self.length, place, extent).map_err(read);
+        let data = unpack(entry.place, entry.data)?;
+        let index_place = entry
+            .place
+            .saturating_add(entry.data.stored)
+            .saturating_add(SKIP_BYTES as u64);
+        let index = unpack(index_place, entry.index)?;
         Ok(Chunk {
             head: entry.head,
             data: Bytes::Memory(data),
@@ -248,10 +255,20 @@ impl Sealed {
     }
 }
 
-/// Reads and decompresses one part, whose lengths were checked to be reasonable.
-fn unpack(file: &File, place: u64, extent: Extent) -> io::Result<Vec<u8>> {
+/// More bytes than come out of any byte of a zstd frame: a block of 128 KiB takes four bytes.
+const RATIO_MAX: u64 = 1 << 16;
+
+/// Reads and decompresses one part of a file, whose whole length was checked to be reasonable. It takes
+/// no memory for what the file cannot hold.
+fn unpack(file: &File, length: u64, place: u64, extent: Extent) -> io::Result<Vec<u8>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a part does not unpack");
     let whole = usize::try_from(extent.whole).map_err(|_| damaged())?;
+    let is_beyond = place
+        .checked_add(extent.stored)
+        .is_none_or(|end| end > length);
+    if is_beyond || extent.whole > extent.stored.saturating_mul(RATIO_MAX) {
+        return Err(damaged());
+    }
     // A part that did not get smaller is little larger than it was.
     if extent.stored > extent.whole + extent.whole / 64 + 1024 {
         return Err(damaged());

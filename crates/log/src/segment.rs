@@ -7,6 +7,8 @@ use tidemill_core::{Stream, Timestamp};
 
 /// The first bytes of every index file; the last one is the format's version.
 const MAGIC: [u8; 8] = *b"tmlogix\x01";
+/// No log is longer: what files can hold.
+const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 /// The length of an encoded [`ChunkHead`].
 pub(crate) const HEAD_BYTES: usize = 72;
 
@@ -114,7 +116,8 @@ impl ChunkHead {
         bytes
     }
 
-    /// Reads a head; `None` if it is cut short, or not one of this version.
+    /// Reads a head; `None` if it is cut short, not one of this version, or damaged: its numbers
+    /// contradict each other, or are larger than any log.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let words = bytes.get(..HEAD_BYTES)?.strip_prefix(&MAGIC)?;
         let word = |index: usize| {
@@ -122,7 +125,7 @@ impl ChunkHead {
             u64::from_le_bytes(place.try_into().expect("a slice of eight bytes"))
         };
         let flags = word(7);
-        Some(Self {
+        let head = Self {
             limit: word(0),
             offset: word(1),
             at: Timestamp(word(2).cast_signed()),
@@ -132,7 +135,16 @@ impl ChunkHead {
                 open: [flags & 1 != 0, flags & 2 != 0],
                 open_any: flags & 4 != 0,
             },
-        })
+        };
+        head.is_sound().then_some(head)
+    }
+
+    /// True if the numbers fit together, so that nothing that is counted on from here overflows.
+    fn is_sound(&self) -> bool {
+        let Tally { bytes, lines, .. } = &self.tally;
+        let sum = bytes[0].checked_add(bytes[1]);
+        let has_room = self.offset <= OFFSET_MAX;
+        has_room && sum == Some(self.offset) && lines[0] <= bytes[0] && lines[1] <= bytes[1]
     }
 }
 
@@ -206,6 +218,23 @@ mod tests {
         let mut other = bytes;
         other[7] = 2;
         assert_eq!(ChunkHead::decode(&other), None);
+    }
+
+    #[test]
+    fn a_head_whose_numbers_contradict_each_other_is_none() {
+        let damaged = |change: &dyn Fn(&mut ChunkHead)| {
+            let mut head = head();
+            change(&mut head);
+            ChunkHead::decode(&head.encode())
+        };
+        assert_eq!(damaged(&|head| head.offset += 1), None);
+        assert_eq!(damaged(&|head| head.tally.bytes = [u64::MAX, 78]), None);
+        assert_eq!(damaged(&|head| head.tally.lines[1] = 8), None);
+        let last = damaged(&|head| {
+            head.offset = u64::MAX;
+            head.tally.bytes = [u64::MAX, 0];
+        });
+        assert_eq!(last, None);
     }
 
     #[test]
