@@ -139,6 +139,21 @@ fn the_job_is_behind_its_walls(#[case] mode: Mode) {
 }
 
 #[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_process_writes_its_own_entries_of_proc(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // As programs do that open a file to write it anew.
+    let text = "echo 500 > /proc/self/oom_score_adj && cat /proc/self/oom_score_adj; \
+                echo other > /proc/self/comm && cat /proc/self/comm";
+    let done = world.job(text).run();
+    assert_eq!(done.out(), "500\ncat\n", "{done}");
+    assert_eq!((done.code, done.err().as_str()), (0, ""), "{done}");
+}
+
+#[rstest]
 #[case::nobody(Mode::Nobody)]
 fn a_user_without_sub_ids_runs_jobs_too(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {

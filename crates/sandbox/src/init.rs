@@ -22,6 +22,7 @@ use tidemill_core::grant::PathAccess;
 use tidemill_core::job::User;
 use tidemill_core::root::Allow;
 use tidemill_core::{Limits, RootPlan};
+use tidemill_tree::Measured;
 
 use crate::in_use::{InUse, in_use};
 use crate::landlock_wall;
@@ -252,7 +253,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Forks the job and waits until its program was exec'd. Gives its pid, and the descriptor that tells
+/// Starts the job and waits until its program was exec'd. Gives its pid, and the descriptor that tells
 /// of refused calls.
 fn start_job(
     request: &SandboxRequest,
@@ -261,45 +262,43 @@ fn start_job(
     spare: u64,
 ) -> Result<(i32, Option<OwnedFd>), StartError> {
     let (ours, theirs) = socket::pair().step(|| "make a socket pair".to_owned())?;
-    match process::clone_process(0).step(|| "fork the job".to_owned())? {
-        process::Cloned::Child => {
-            drop(ours);
-            let error = become_job(request, stdio, denies_groups, spare, &theirs);
-            let bytes = serde_json::to_vec(&error).unwrap_or_default();
-            // If process 1 is gone, so is this process in a moment.
-            socket::send(theirs.as_fd(), &bytes, &[]).ok();
-            process::exit_now(127)
+    let mut live = || {
+        let error = become_job(request, &stdio, denies_groups, spare, &theirs);
+        let bytes = serde_json::to_vec(&error).unwrap_or_default();
+        // If process 1 is gone, so is this process in a moment.
+        socket::send(theirs.as_fd(), &bytes, &[]).ok();
+        127
+    };
+    let pid = process::start_in_shared_memory(&mut live)
+        .step(|| "start a process for the job".to_owned())?;
+    // The other process changed its user, which may change this of the memory that both had.
+    process::set_undumpable().step(|| "stay undumpable".to_owned())?;
+    drop((theirs, stdio));
+    let mut listener = None;
+    // The other end is closed by exec.
+    loop {
+        let (answer, mut fds) = socket::receive(ours.as_fd(), true)
+            .step(|| "wait for the program to start".to_owned())?;
+        if answer.is_empty() {
+            return Ok((pid, listener));
         }
-        process::Cloned::Parent(pid) => {
-            drop(theirs);
-            drop(stdio);
-            let mut listener = None;
-            // The other end is closed by exec.
-            loop {
-                let (answer, mut fds) = socket::receive(ours.as_fd(), true)
-                    .step(|| "wait for the program to start".to_owned())?;
-                if answer.is_empty() {
-                    return Ok((pid, listener));
-                }
-                if let Some(fd) = fds.pop() {
-                    listener = Some(fd);
-                    continue;
-                }
-                return Err(serde_json::from_slice(&answer).unwrap_or_else(|_| {
-                    StartError::Setup {
-                        step: "start the program".to_owned(),
-                        error: "the reason got lost".to_owned(),
-                    }
-                }));
-            }
+        if let Some(fd) = fds.pop() {
+            listener = Some(fd);
+            continue;
         }
+        return Err(
+            serde_json::from_slice(&answer).unwrap_or_else(|_| StartError::Setup {
+                step: "start the program".to_owned(),
+                error: "the reason got lost".to_owned(),
+            }),
+        );
     }
 }
 
 /// Turns this process into the job. Returns only if that failed.
 fn become_job(
     request: &SandboxRequest,
-    stdio: Stdio,
+    stdio: &Stdio,
     denies_groups: bool,
     spare: u64,
     init: &OwnedFd,
@@ -312,14 +311,15 @@ fn become_job(
 
 fn wall_in(
     request: &SandboxRequest,
-    stdio: Stdio,
+    stdio: &Stdio,
     denies_groups: bool,
     spare: u64,
     init: &OwnedFd,
 ) -> Result<(), StartError> {
     let user = request.root.account.user;
     rustix::process::setsid().step(|| "lead a session".to_owned())?;
-    let [stdin, stdout, stderr] = [stdio.stdin, stdio.stdout, stdio.stderr].map(process::move_up);
+    let [stdin, stdout, stderr] =
+        [&stdio.stdin, &stdio.stdout, &stdio.stderr].map(|fd| process::copy_up(fd.as_fd()));
     for (source, target) in [(stdin, 0), (stdout, 1), (stderr, 2)] {
         let source = source.step(|| format!("keep descriptor {target}"))?;
         process::duplicate_onto(source.as_fd(), target)
@@ -503,7 +503,7 @@ impl Watch {
         self.look();
         let (user_ms, system_ms, largest) = process::children_usage();
         let used = match &self.disk {
-            Some(_) => disk_in_use(&self.site),
+            Some(_) => disk_in_use(&self.site, u64::MAX).bytes,
             None => space_used(&self.site),
         };
         let report = Report::Ended {
@@ -643,9 +643,10 @@ impl Watch {
         if now() < watch.next {
             return;
         }
-        let used = disk_in_use(&self.site);
+        let entries_max = rootfs::inodes_for(watch.limit);
+        let used = disk_in_use(&self.site, entries_max);
         watch.next = now() + DISK_INTERVAL;
-        if used > watch.limit {
+        if used.bytes > watch.limit || used.entries > entries_max {
             self.disk_full = true;
             // Nobody there is no error.
             process::kill(-1, libc::SIGKILL).ok();
@@ -693,31 +694,13 @@ fn space_used(file_system: &OwnedFd) -> u64 {
     space(file_system).map_or(0, |space| space.total_bytes - space.free_bytes)
 }
 
-/// Bytes on disk of everything in a private layer. What is mounted on the site (lower layers, the
-/// merged root) is not in the layer.
-fn disk_in_use(site: &OwnedFd) -> u64 {
-    const BLOCK: u64 = 512;
-    let top = std::path::PathBuf::from(format!("/proc/self/fd/{}", site.as_raw_fd()));
-    let mut total = 0;
-    let mut waiting = vec![top.clone()];
-    while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let of_the_layer =
-                directory != top || name.ends_with("upper") || name == "tmp" || name == "var-tmp";
-            if of_the_layer {
-                total += std::os::unix::fs::MetadataExt::blocks(&metadata) * BLOCK;
-                if metadata.is_dir() {
-                    waiting.push(entry.path());
-                }
-            }
-        }
-    }
-    total
+/// What is in a private layer on disk. What is mounted on the site (lower layers, the merged root) is not
+/// in the layer.
+fn disk_in_use(site: &OwnedFd, entries_max: u64) -> Measured {
+    let is_of_the_layer =
+        |name: &[u8]| name.ends_with(b"upper") || name == b"tmp" || name == b"var-tmp";
+    // A layer that cannot be looked at is as good as empty: its job cannot write it either.
+    tidemill_tree::measure(site.as_fd(), entries_max, is_of_the_layer).unwrap_or_default()
 }
 
 impl std::fmt::Debug for Watch {

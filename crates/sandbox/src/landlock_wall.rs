@@ -67,7 +67,8 @@ fn table(
     // Opening a terminal and asking it things is not reading; /dev holds only what a job may use.
     let mut table = vec![("/".to_owned(), if plan.root_writable { all } else { read })];
     // A process writes its own entries here (its name, its out-of-memory score, a nested map).
-    table.push(("/proc".to_owned(), read | AccessFs::WriteFile));
+    let own_entries = read | AccessFs::WriteFile | AccessFs::Truncate;
+    table.push(("/proc".to_owned(), own_entries));
     table.extend(ALWAYS_WRITABLE.map(|path| (path.to_owned(), all)));
     table.push((plan.account.home.clone(), all));
     for node in &plan.nodes {

@@ -74,7 +74,7 @@ fn serve() -> io::Result<()> {
     process::ignore_group_signals();
     // What our owner's own caller left open is none of our business, nor of any process 1.
     process::close_from(3)?;
-    let owner = process::move_up(rustix::stdio::stdin().try_clone_to_owned()?)?;
+    let owner = process::copy_up(rustix::stdio::stdin())?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
     process::duplicate_onto(null.as_fd(), 0)?;
     process::duplicate_onto(null.as_fd(), 1)?;

@@ -125,7 +125,7 @@ pub(crate) fn sweep_launchers(state_dir: &Path) -> Vec<SweepNote> {
             notes.push(SweepNote { path, error });
         }
         if all_gone {
-            let error = remove_tree(&entry.path()).err();
+            let error = remove_if_there(&entry.path()).err();
             let error = error.map(|error| error.to_string());
             notes.push(SweepNote {
                 path: entry.path(),
@@ -144,7 +144,7 @@ pub(crate) fn directory(state_dir: &Path, name: &str) -> PathBuf {
 /// Removes a sandbox's directory with all that is in it, whatever permissions a job has set there.
 pub(crate) fn remove_scratch(state_dir: &Path, name: &str) {
     let directory = directory(state_dir, name);
-    if let Err(error) = remove_tree(&directory) {
+    if let Err(error) = remove_if_there(&directory) {
         tracing::warn!(path = %directory.display(), %error, "scratch was not removed");
     }
 }
@@ -155,7 +155,8 @@ pub fn sweep(state_dir: &Path, name: &str) -> Vec<SweepNote> {
     let mut notes = sweep_launchers(state_dir);
     let directory = directory(state_dir, name);
     if directory.exists() {
-        let error = remove_tree(&directory).err().map(|error| error.to_string());
+        let error = remove_if_there(&directory).err();
+        let error = error.map(|error| error.to_string());
         notes.push(SweepNote {
             path: directory,
             error,
@@ -164,34 +165,10 @@ pub fn sweep(state_dir: &Path, name: &str) -> Vec<SweepNote> {
     notes
 }
 
-/// Removes a tree without recursion in the call stack and without trusting its permissions.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
+fn remove_if_there(directory: &Path) -> io::Result<()> {
+    match tidemill_tree::remove_tree(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path);
-            fs::remove_dir_all(path)
-        }
         other => other,
-    }
-}
-
-/// Makes every directory of a tree writable for its owner, which is us or whom we map.
-fn open_up(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let mut waiting = vec![path.to_owned()];
-    while let Some(directory) = waiting.pop() {
-        // What cannot be opened up is reported by the removal that follows.
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).ok();
-        let Ok(entries) = fs::read_dir(&directory) else {
-            continue;
-        };
-        waiting.extend(
-            entries
-                .flatten()
-                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|entry| entry.path()),
-        );
     }
 }
 

@@ -13,8 +13,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dispatch", &["core"]),
     ("blob", &["core"]),
     ("log", &["core"]),
-    ("sandbox", &["core"]),
-    ("image", &["core", "blob"]),
+    ("tree", &[]),
+    ("sandbox", &["core", "tree"]),
+    ("image", &["core", "blob", "tree"]),
     ("store", &["core", "ledger"]),
     ("hub", &["core", "ledger", "store", "blob", "log"]),
     (
