@@ -41,5 +41,5 @@ pub fn find_matches(base: &str, pattern: &str) -> Result<Vec<PathBuf>, PlanError
 /// # Errors
 /// What the file system answers.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    crate::remove::remove_tree(path)
+    tidemill_tree::remove_tree(path)
 }

@@ -21,7 +21,6 @@ mod layer;
 mod link_warning;
 mod overlay;
 pub mod plan;
-mod remove;
 pub mod secret;
 mod skeleton;
 mod source;

@@ -21,9 +21,9 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 
-use crate::remove::remove_tree;
 use crate::tree_use::{self, TreesInUse};
 use crate::unpack::ArchiveOwners;
+use tidemill_tree::remove_tree;
 
 /// How long before it was remembered a file must have been left alone.
 const MEMO_MARGIN_SECONDS: i64 = 2;

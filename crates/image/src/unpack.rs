@@ -26,11 +26,11 @@ pub use guard::UnpackLimits;
 
 use crate::archive::{Archive, ArchiveReader};
 use crate::beneath::{open_in_root, open_root};
-use crate::remove::remove_at;
 use crate::sparse::{SparseError, SparseMap};
 use crate::tree_store::TreeNote;
 use guard::{Guard, refusal};
 use pax::Pax;
+use tidemill_tree::remove_at;
 
 /// The version of how archives become trees: part of each tree's name.
 const FORMAT: u32 = 1;

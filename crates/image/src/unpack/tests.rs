@@ -648,7 +648,7 @@ proptest! {
         let world = World::new();
         drop(world.unpack(&items));
         world.assert_contained();
-        crate::remove::remove_tree(&world.root()).unwrap();
+        tidemill_tree::remove_tree(&world.root()).unwrap();
     }
 
     /// Directories and files, in any order and as often as they like, come out as GNU tar has them.
