@@ -1,6 +1,6 @@
 //! Trials A4, A6, A7 and A12: every limit is kept, and names itself when it ends a job.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
@@ -194,6 +194,52 @@ fn a7_preparing_does_not_eat_the_time_of_the_job(#[case] mode: Mode) {
     let again = run(&other, &limit);
     assert_eq!(again.code, 0, "{again}");
     assert!(waited(again.record()) < prepared / 2, "{again}");
+}
+
+/// Trial A6: preparing has a limit of its own, and the record says which of the two it was.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a6_preparing_has_a_time_limit(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // Reading an archive of this size takes minutes, and unpacking many files takes most of a second.
+    let endless = world.write("endless.tar", "");
+    File::options()
+        .write(true)
+        .open(&endless)
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    let many = world.write("many.tar", "");
+    let entries: Vec<TarEntry> = (0..10_000)
+        .map(|number| TarEntry::file(&format!("many/{number}"), "x"))
+        .collect();
+    write_tar(File::create(&many).unwrap(), &entries);
+    for archive in [&endless, &many] {
+        let layer = format!("tar:{}=/layer", archive.display());
+        let asked = Instant::now();
+        let done = world
+            .job("echo started")
+            .args(["--layer", &layer, "--prepare-timeout", "100ms"])
+            .run();
+        assert!(asked.elapsed() < Duration::from_secs(10), "{done}");
+        assert_eq!((done.code, done.out().as_str()), (124, ""), "{done}");
+        let record = done.record();
+        let ended = (record.state(), record.reason());
+        assert_eq!(ended, ("timed_out", "prepare_time"), "{done}");
+        assert_eq!(record.number("/started_at"), 0, "it had started: {done}");
+        assert!(done.err().contains("--prepare-timeout"), "{done}");
+    }
+    fs::remove_file(&endless).unwrap();
+    // What was half unpacked is no layer.
+    let layer = format!("tar:{}=/layer", many.display());
+    let job = world.job("ls /layer/many | wc -l");
+    let done = job.args(["--layer", &layer]).run();
+    assert_eq!((done.code, done.out().trim()), (0, "10000"), "{done}");
+    let wrong = world.job("true").args(["--prepare-timeout", "soon"]).run();
+    assert_eq!(wrong.code, 2, "{wrong}");
 }
 
 /// Preparing is no part of the job's time, so whoever waits for it must be able to end it.

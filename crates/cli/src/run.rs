@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, JobSpec, Limits, ReasonCode};
+use tidemill_core::{Attempt, ExecutionId, JobSpec, Limits, Millis, ReasonCode};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -61,7 +61,9 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<u8, Fa
             .then_some(job.workspace.as_ref())
             .flatten()
             .and_then(|workspace| around::hint(Path::new(&workspace.path), &host.home));
-        let run = session::runtime()?.block_on(perform(job, host, global, ui))?;
+        let preparing = args.prepare_timeout.map(Millis::as_duration);
+        let place = place::open(host, job.network, preparing, global);
+        let run = session::runtime()?.block_on(perform(job, place, global, ui))?;
         Ok((run, around))
     });
     match ended {
@@ -125,13 +127,13 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, Hos
 
 async fn perform(
     spec: JobSpec,
-    host: HostView,
+    place: impl Future<Output = Result<place::Place, Failure>>,
     global: &GlobalArgs,
     ui: &Ui,
 ) -> Result<Run, Failure> {
     let mut signals = Signals::listen()?;
     let place = tokio::select! {
-        place = place::open(host, spec.network, global) => place?,
+        place = place => place?,
         // Another process may hold the record for a while, and nothing is there to be cancelled yet.
         () = asked_to_end(&mut signals) => {
             return Err(Failure::new(FailureKind::Interrupted, "interrupted before the job began"));

@@ -16,7 +16,7 @@ use tidemill_dispatch::{
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::attempt::Attempt;
 use crate::attempt::outcome::last_event;
@@ -47,6 +47,8 @@ pub(crate) enum Incoming {
     Cancel(ExecutionId, CancelMode),
     /// The hub says that somebody wants a job to end.
     CancelSeen(JobId),
+    /// The time to prepare a job was over before it was known what it needs.
+    PreparedLate(JobId),
     /// The hub does not want to hear of a job any more.
     NotWanted(JobId),
     /// The time between the polite signal and the kill is over.
@@ -83,6 +85,8 @@ impl Drop for Timer {
 pub(crate) struct JobState {
     pub(crate) spec: Arc<JobSpec>,
     pub(crate) stop: StopSwitch,
+    /// When it came in: its time to prepare begins.
+    pub(crate) since: Instant,
     /// True once the dispatcher knows it.
     pub(crate) dispatched: bool,
     /// Nothing more is reported.
@@ -143,6 +147,7 @@ impl Adapter {
         let state = JobState {
             spec: Arc::clone(&job.spec),
             stop: StopSwitch::new(job.spec.stop_signal),
+            since: Instant::now(),
             dispatched: false,
             silent: false,
             timers: Vec::new(),
@@ -156,6 +161,10 @@ impl Adapter {
 
     /// Finds out, on a thread, which layers a job needs.
     pub(crate) fn preflight(&mut self, id: JobId, spec: Arc<JobSpec>) {
+        if let Some(after) = self.config.prepare_timeout {
+            let timer = self.timer(after, Incoming::PreparedLate(id));
+            self.keep_timer(id, timer);
+        }
         let images = Arc::clone(&self.config.images);
         let failed = move |why: String| {
             let reason = Reason::new(ReasonCode::Internal, why);

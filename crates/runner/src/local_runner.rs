@@ -44,7 +44,7 @@ pub struct RunnerConfig {
     pub runner: RunnerId,
     /// Slots and budget.
     pub capacity: Capacity,
-    /// How long the layers of a job may take.
+    /// How long a job may take from when it comes in until its layers are there.
     pub prepare_timeout: Option<Duration>,
     /// The waits between tries of a report that did not reach the record; after the last one it is
     /// given up. [`REPORT_WAITS`] where nothing else is wanted.
@@ -273,6 +273,7 @@ impl Owner {
         match message {
             Incoming::Enqueue(job, ended) => self.on_enqueue(job, ended),
             Incoming::Preflight(job, layers) => self.on_preflight(job, layers),
+            Incoming::PreparedLate(job) => self.on_prepared_late(job),
             Incoming::Cancel(execution, mode) => self.on_cancel(execution, mode),
             Incoming::CancelSeen(job) => self.stop_job(job, CancelMode::Graceful),
             Incoming::NotWanted(job) => self.on_not_wanted(job),
@@ -305,14 +306,25 @@ impl Owner {
             Ok(layers) => {
                 state.dispatched = true;
                 let mut request = JobRequest::new(Arc::clone(&state.spec));
+                let spent = state.since.elapsed();
+                request.prepare_timeout =
+                    prepare_timeout.map(|timeout| timeout.saturating_sub(spent));
                 request.layers = adapter.learn(layers);
-                request.prepare_timeout = prepare_timeout;
                 self.dispatch(Message::Enqueue { job: id, request });
             }
             Err(reason) if is_jobs_own_fault(&reason) => {
                 adapter.finish(id, Ending::ExecutionError(reason));
             }
             Err(reason) => adapter.finish(id, Ending::SystemError(reason)),
+        }
+    }
+
+    fn on_prepared_late(&mut self, id: JobId) {
+        let adapter = self.adapter();
+        // From then on the dispatcher looks at the clock.
+        if adapter.jobs.get(&id).is_some_and(|job| !job.dispatched) {
+            let timer = TimerKind::Prepare;
+            adapter.finish(id, Ending::TimedOut { timer, end: None });
         }
     }
 

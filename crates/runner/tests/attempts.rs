@@ -29,6 +29,23 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a runner waits.
+struct Waits {
+    /// For what it killed.
+    stuck: Duration,
+    /// For the layers of a job.
+    prepare: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            stuck: PATIENCE,
+            prepare: PATIENCE,
+        }
+    }
+}
+
 /// A runner and everything around it.
 struct Scene {
     root: TempDir,
@@ -44,21 +61,16 @@ impl Scene {
     }
 
     fn with(sandboxes: FakeSandboxes, images: FakeImages, slots: u32) -> Self {
-        Self::giving_up_after(PATIENCE, sandboxes, images, slots)
+        Self::waiting(Waits::default(), sandboxes, images, slots)
     }
 
-    fn giving_up_after(
-        stuck_after: Duration,
-        sandboxes: FakeSandboxes,
-        images: FakeImages,
-        slots: u32,
-    ) -> Self {
+    fn waiting(waits: Waits, sandboxes: FakeSandboxes, images: FakeImages, slots: u32) -> Self {
         let root = TempDir::new().unwrap();
         let hub = FakeHub::default();
         let config = RunnerConfig {
             runner: RunnerId("here".to_owned()),
             capacity: Capacity::slots(NonZeroU32::new(slots).unwrap()),
-            prepare_timeout: Some(PATIENCE),
+            prepare_timeout: Some(waits.prepare),
             report_waits: vec![Duration::from_millis(1); 4],
             logs: root.path().join("logs"),
             scratch: Some(root.path().join("sandboxes")),
@@ -66,7 +78,7 @@ impl Scene {
             sandboxes: Arc::new(sandboxes.clone()),
             images: Arc::new(images),
         };
-        let runner = LocalRunner::start_giving_up_after(config, stuck_after);
+        let runner = LocalRunner::start_giving_up_after(config, waits.stuck);
         Self {
             root,
             hub,
@@ -420,6 +432,24 @@ async fn a_cancel_does_not_wait_for_a_disk_that_does_not_answer() {
 }
 
 #[tokio::test]
+async fn the_time_to_prepare_ends_at_a_disk_that_does_not_answer_too() {
+    let waits = Waits {
+        prepare: Duration::from_millis(20),
+        ..Waits::default()
+    };
+    let images = FakeImages::default().without_answer();
+    let mut scene = Scene::waiting(waits, programs(), images, 1);
+    let (_, end) = scene.run(spec("hello")).await;
+    assert!(
+        message(&end.event).starts_with("the time limit for preparing was reached"),
+        "{:?}",
+        end.event
+    );
+    scene.runner.drain().await;
+    assert!(scene.sandboxes.started().is_empty());
+}
+
+#[tokio::test]
 async fn what_the_hub_does_not_want_is_not_started() {
     let mut scene = Scene::new(programs());
     let job = scene.next_job();
@@ -742,7 +772,11 @@ async fn a9_a_job_that_hangs_in_the_kernel_is_given_up() {
         signalled(9)
     });
     let stuck_after = Duration::from_millis(150);
-    let mut scene = Scene::giving_up_after(stuck_after, sandboxes, FakeImages::default(), 2);
+    let waits = Waits {
+        stuck: stuck_after,
+        ..Waits::default()
+    };
+    let mut scene = Scene::waiting(waits, sandboxes, FakeImages::default(), 2);
     let (job, mut handle) = scene.enqueue(spec("undead"), None).await;
     scene.started(job).await;
     let cancel = scene.runner.cancel(job.execution, CancelMode::Now);

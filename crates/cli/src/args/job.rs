@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use tidemill_core::Millis;
+use tidemill_core::limits::parse_duration;
 
 use super::grant_names::GrantNames;
 
@@ -12,6 +14,12 @@ use super::grant_names::GrantNames;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
+
+    /// Time until its layers are unpacked, such as 30s or 10m [default: 1h]
+    ///
+    /// It is no part of --timeout, which begins when the program starts.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Limits")]
+    pub(crate) prepare_timeout: Option<Millis>,
 
     /// Write the record of the execution into this file, in one step, when it has ended
     ///

@@ -21,7 +21,7 @@ use crate::session;
 use crate::state_dir::state_dir;
 use crate::unpacker::NamespaceUnpacker;
 
-/// How long the layers of a job may take to be unpacked.
+/// How long the layers of a job may take to be unpacked, unless it is said otherwise.
 const PREPARE_TIMEOUT: Duration = Duration::from_hours(1);
 /// A local run has one job.
 const SLOTS: NonZeroU32 = NonZeroU32::MIN;
@@ -33,10 +33,11 @@ pub(crate) struct Place {
     pub(crate) runner: LocalRunner,
 }
 
-/// Opens it.
+/// Opens it. `preparing` is how long the job's layers may take.
 pub(crate) async fn open(
     host: HostView,
     network: Network,
+    preparing: Option<Duration>,
     global: &GlobalArgs,
 ) -> Result<Place, Failure> {
     let state_dir = state_dir(global.state_dir.as_deref())?;
@@ -51,7 +52,7 @@ pub(crate) async fn open(
     })?;
     let hub = opened?;
     let runner = match launched
-        .and_then(|launcher| runner(&hub, launcher, host.with_state_dir(&state_dir)))
+        .and_then(|launcher| runner(&hub, launcher, host.with_state_dir(&state_dir), preparing))
     {
         Ok(runner) => runner,
         Err(failure) => {
@@ -62,7 +63,12 @@ pub(crate) async fn open(
     Ok(Place { hub, runner })
 }
 
-fn runner(hub: &Hub, launcher: Launcher, host: HostView) -> Result<LocalRunner, Failure> {
+fn runner(
+    hub: &Hub,
+    launcher: Launcher,
+    host: HostView,
+    preparing: Option<Duration>,
+) -> Result<LocalRunner, Failure> {
     let base = hub.state_dir().trees();
     let mut trees = tree_store(&base)?;
     let has_sub_ids = matches!(launcher.identity(), Identity::Ranged { .. });
@@ -76,7 +82,7 @@ fn runner(hub: &Hub, launcher: Launcher, host: HostView) -> Result<LocalRunner, 
     Ok(LocalRunner::start(RunnerConfig {
         runner: RunnerId(machine()),
         capacity: Capacity::slots(SLOTS),
-        prepare_timeout: Some(PREPARE_TIMEOUT),
+        prepare_timeout: Some(preparing.unwrap_or(PREPARE_TIMEOUT)),
         report_waits: REPORT_WAITS.to_vec(),
         logs: hub.state_dir().logs(),
         scratch: Some(hub.state_dir().sandboxes()),

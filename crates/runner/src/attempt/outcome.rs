@@ -324,8 +324,9 @@ fn timed_out(timer: TimerKind, note: StopNote, limits: &Limits, end: Option<&Job
         }
         TimerKind::Prepare => Reason::new(
             ReasonCode::PrepareTime,
-            "the time limit for preparing was reached while its layers were built",
-        ),
+            "the time limit for preparing was reached before its layers were ready",
+        )
+        .with_hint("if they need longer, raise the limit with --prepare-timeout"),
     }
 }
 
