@@ -217,6 +217,42 @@ fn nothing_is_written_for_real_behind_a_link_that_a_job_made(#[case] mode: Mode)
     assert!(other.join("there").exists());
 }
 
+/// Between the look at a path and its use, a running job may have swapped what is there.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_link_that_comes_and_goes_is_never_written_through(#[case] mode: Mode) {
+    const RUNS: usize = 40;
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let other = world.make_dir(world.path().join("other"));
+    world.make_dir("sub");
+    let swap = format!(
+        "ln -s {} link; mkdir dir; echo ready; \
+         while :; do mv -T sub dir2; mv -T link sub; mv -T sub link; mv -T dir2 sub; done",
+        other.display()
+    );
+    let swapping = world.job(&swap).args(["--write"]).start();
+    swapping.await_output("ready\n");
+    let mut codes = Vec::new();
+    for run in 0..RUNS {
+        let flags = if run % 2 == 0 {
+            ["--write", "--workspace", "sub"]
+        } else {
+            ["--no-workspace", "--grant", "bind:sub:/mnt/b:rw"]
+        };
+        let text = "touch here /mnt/b/here 2>/dev/null; true";
+        codes.push(world.job(text).args(flags).run().code);
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0, "{codes:?}");
+    }
+    swapping.cancel();
+    swapping.wait();
+    for code in [0, 125] {
+        assert!(codes.contains(&code), "not both were met: {codes:?}");
+    }
+}
+
 /// The caller has gone there, so it is the directory that is meant; that its name is another one is told.
 #[rstest]
 #[case::root(Mode::Root)]
