@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::piece::PieceCursor;
-use crate::segment::{ChunkHead, HEAD_BYTES};
+use crate::segment::{ChunkHead, HEAD_BYTES, OFFSET_MAX};
 
 /// Bytes at rest: a file that may still grow, or memory.
 #[derive(Debug)]
@@ -87,6 +87,12 @@ impl Chunk {
 
     /// The position in the log behind the chunk's last byte.
     pub(crate) fn end(&self) -> io::Result<u64> {
-        Ok(self.head.offset + self.data.length()?)
+        let end = self.head.offset.checked_add(self.data.length()?);
+        end.filter(|end| *end <= OFFSET_MAX).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the chunk ends behind all that a log can hold",
+            )
+        })
     }
 }

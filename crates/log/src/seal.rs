@@ -57,6 +57,10 @@ pub fn seal(dir: &Path, object: &mut dyn Write) -> Result<Option<SealedLog>, Sea
     let mut sealer = Sealer::new(object, told);
     let mut buffer = vec![0; READ_BYTES];
     while let Some(next) = chunk {
+        // Nobody could read chunks that lie over each other.
+        if next.head.offset < sealer.tally.total() {
+            return Err(SealError::Read(LogError::bad_format(dir)));
+        }
         sealer.begin(next.head).map_err(SealError::Write)?;
         let mut position = next.head.offset;
         let mut current = Current::new(next);

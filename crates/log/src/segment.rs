@@ -8,7 +8,7 @@ use tidemill_core::{Stream, Timestamp};
 /// The first bytes of every index file; the last one is the format's version.
 const MAGIC: [u8; 8] = *b"tmlogix\x01";
 /// No log is longer: what files can hold.
-const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
+pub(crate) const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 /// The length of an encoded [`ChunkHead`].
 pub(crate) const HEAD_BYTES: usize = 72;
 

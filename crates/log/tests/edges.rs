@@ -367,6 +367,20 @@ fn damage_of_a_sealed_log_is_an_error_and_never_a_panic() {
 }
 
 #[test]
+fn chunks_that_lie_over_each_other_are_not_sealed() {
+    let root = TempDir::new().unwrap();
+    let (dir, mut spool) = spool_in(&root, MIB);
+    spool
+        .append(Stream::Stdout, Timestamp(0), b"one\n")
+        .unwrap();
+    spool.finish().unwrap();
+    let segment = |start: u64, ending: &str| dir.join(format!("{start:020}.{ending}"));
+    fs::copy(segment(0, "index"), segment(4, "index")).unwrap();
+    fs::write(segment(4, "data"), "one\ntwo\n").unwrap();
+    seal(&dir, &mut Vec::new()).unwrap_err();
+}
+
+#[test]
 fn b3_a_limit_keeps_head_and_tail() {
     let root = TempDir::new().unwrap();
     let (dir, mut spool) = spool_in(&root, MIB);
