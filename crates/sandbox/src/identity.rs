@@ -116,7 +116,7 @@ pub(crate) fn sub_ids(file: &str, name: &str, uid: u32) -> Option<SubIds> {
     parse_sub_ids(&text, name, uid)
 }
 
-fn parse_sub_ids(text: &str, name: &str, uid: u32) -> Option<SubIds> {
+pub(crate) fn parse_sub_ids(text: &str, name: &str, uid: u32) -> Option<SubIds> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split(':');

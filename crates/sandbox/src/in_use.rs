@@ -108,13 +108,16 @@ fn processes_but_the_first() -> impl Iterator<Item = i32> {
 }
 
 /// Resident bytes that a process has alone, and those that others may have too.
-fn parse_statm(text: &str) -> (u64, u64) {
+pub(crate) fn parse_statm(text: &str) -> (u64, u64) {
     let mut pages = text
         .split(' ')
         .skip(1)
         .map(|field| field.parse::<u64>().unwrap_or(0));
     let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    (resident.saturating_sub(shared) * PAGE, shared * PAGE)
+    (
+        resident.saturating_sub(shared).saturating_mul(PAGE),
+        shared.saturating_mul(PAGE),
+    )
 }
 
 /// A process's part of the shared memory that it has mapped: each page divided by who maps it. The
@@ -124,13 +127,13 @@ fn share_of_shared_memory(process: &Path) -> u64 {
     parse_share(&text)
 }
 
-fn parse_share(text: &str) -> u64 {
+pub(crate) fn parse_share(text: &str) -> u64 {
     const KIB: u64 = 1024;
     text.lines()
         .find_map(|line| line.strip_prefix("Pss_Shmem:"))
         .and_then(|rest| rest.trim().strip_suffix("kB"))
         .and_then(|number| number.trim().parse::<u64>().ok())
-        .map_or(0, |kib| kib * KIB)
+        .map_or(0, |kib| kib.saturating_mul(KIB))
 }
 
 #[cfg(test)]
@@ -142,6 +145,8 @@ mod tests {
         assert_eq!(parse_statm("900 30 10 5 0 40 0\n"), (20 * PAGE, 10 * PAGE));
         assert_eq!(parse_statm(""), (0, 0));
         assert_eq!(parse_statm("9 1 2"), (0, 2 * PAGE));
+        let largest = format!("9 0 {}", u64::MAX);
+        assert_eq!(parse_statm(&largest), (0, u64::MAX));
     }
 
     #[test]
@@ -158,5 +163,7 @@ mod tests {
                     Rss:  5000 kB\nPss_Anon:  17 kB\nPss_File:  40 kB\nPss_Shmem:     512 kB\n";
         assert_eq!(parse_share(text), 512 * 1024);
         assert_eq!(parse_share("Rss: 1 kB\n"), 0);
+        let largest = format!("Pss_Shmem: {} kB\n", u64::MAX);
+        assert_eq!(parse_share(&largest), u64::MAX);
     }
 }

@@ -93,7 +93,7 @@ pub(crate) fn replacements(limits: &Limits) -> Vec<(&'static str, String)> {
 }
 
 /// The first blocks of /proc/cpuinfo.
-fn first_cpus(text: &str, count: usize) -> String {
+pub(crate) fn first_cpus(text: &str, count: usize) -> String {
     let blocks: Vec<&str> = text
         .split("\n\n")
         .filter(|block| !block.trim().is_empty())
@@ -108,7 +108,7 @@ fn first_cpus(text: &str, count: usize) -> String {
 }
 
 /// /proc/stat without the lines of further CPUs.
-fn first_cpu_times(text: &str, count: usize) -> String {
+pub(crate) fn first_cpu_times(text: &str, count: usize) -> String {
     let is_further = |line: &str| {
         line.strip_prefix("cpu")
             .and_then(|rest| rest.split(' ').next())
@@ -122,7 +122,7 @@ fn first_cpu_times(text: &str, count: usize) -> String {
 }
 
 /// /proc/meminfo with a total (in KiB) of the limit, no more free than that, and no swap.
-fn bounded_memory(text: &str, limit: u64) -> String {
+pub(crate) fn bounded_memory(text: &str, limit: u64) -> String {
     let mut result = String::new();
     for line in text.lines() {
         let Some((name, rest)) = line.split_once(':') else {

@@ -37,7 +37,7 @@ impl KernelLog {
 }
 
 /// `oom-kill:constraint=…,oom_memcg=/a/b,task_memcg=/a/b,task=tail,pid=1,uid=0`
-fn parse(record: &str, group: &str) -> Option<String> {
+pub(crate) fn parse(record: &str, group: &str) -> Option<String> {
     let fields = record.split_once("oom-kill:")?.1;
     let mut fields = fields.lines().next().unwrap_or_default().split(',');
     let mut in_group = false;
