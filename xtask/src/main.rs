@@ -2,6 +2,7 @@
 //!
 //! - `cargo xtask tidy`: the rules that no compiler knows; start reading at [`tidy`].
 //! - `cargo xtask check [STEP…]`: everything that has to pass; start reading at [`check`].
+//! - `cargo xtask fuzz [TARGET…] [--seconds N]`: looks for inputs that break a parser; see `fuzz`.
 
 #![expect(
     clippy::print_stdout,
@@ -12,6 +13,7 @@
 mod cargo;
 mod check;
 mod file_tree;
+mod fuzz;
 mod rust_source;
 mod tidy;
 
@@ -20,7 +22,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo xtask tidy | cargo xtask check [STEP...]
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask check [STEP...] | \
+                     cargo xtask fuzz [TARGET...] [--seconds N]
 steps: fmt tidy clippy tests doctests docs deny (all of them, in this order, if none is named)";
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn run(arguments: &[String]) -> Result<bool> {
     match words.as_slice() {
         ["tidy"] => tidy::run(&root),
         ["check", steps @ ..] => check::run(&root, steps),
+        ["fuzz", targets @ ..] => fuzz::run(&root, targets),
         _ => bail!("{USAGE}"),
     }
 }

@@ -36,6 +36,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "runner",
         ],
     ),
+    // Whatever reads bytes that others wrote.
+    (
+        "fuzz-targets",
+        &["core", "ledger", "log", "image", "sandbox"],
+    ),
     ("tests", &[]),
     ("probes", &[]),
 ];
