@@ -71,6 +71,7 @@ pub(crate) enum Report {
         memory_victim: Option<String>,
         disk_bytes: u64,
         disk_full: bool,
+        shared_memory_full: bool,
         pids_full: bool,
         refused_calls: Vec<RefusedCall>,
     },
@@ -135,6 +136,7 @@ struct Watch {
     pids_limit: Option<u64>,
     peak_pids: u64,
     disk_full: bool,
+    shared_memory_full: bool,
     /// Set if the private layer is on disk, where no file system bounds it.
     disk: Option<DiskWatch>,
 }
@@ -222,6 +224,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         pids_limit: (birth.watch_pids).then(|| u64::from(request.limits.pids)),
         peak_pids: 1,
         disk_full: false,
+        shared_memory_full: false,
         disk: birth
             .disk_limit
             .map(|limit| DiskWatch { limit, next: now() }),
@@ -521,6 +524,7 @@ impl Watch {
             memory_victim: self.memory_victim.take(),
             disk_bytes: used,
             disk_full: self.disk_full,
+            shared_memory_full: self.shared_memory_full,
             pids_full: self.pids_limit.is_some_and(|limit| self.peak_pids >= limit),
             refused_calls: self.refusals.take(),
         };
@@ -632,12 +636,7 @@ impl Watch {
     /// Notes a private layer that is full, and ends a job whose layer on disk has outgrown its bound.
     fn look_at_disk(&mut self) {
         let Some(watch) = &mut self.disk else {
-            if let Ok(space) = space(&self.site)
-                && (space.free_bytes < ALMOST_FULL
-                    || space.free_inodes == 0 && space.total_inodes > 0)
-            {
-                self.disk_full = true;
-            }
+            self.disk_full |= is_full(&self.site);
             return;
         };
         if now() < watch.next {
@@ -656,6 +655,7 @@ impl Watch {
     /// Looks at what no event tells: the private layer, and what no control group counts.
     fn look(&mut self) {
         self.look_at_disk();
+        self.shared_memory_full |= is_full(&self.shared_memory);
         self.look_at_processes(0);
     }
 
@@ -688,6 +688,14 @@ impl Watch {
             }
         }
     }
+}
+
+/// True if a file system in memory has no room left.
+fn is_full(file_system: &OwnedFd) -> bool {
+    space(file_system).is_ok_and(|space| {
+        let almost = ALMOST_FULL.min(space.total_bytes / 16);
+        space.free_bytes < almost || space.free_inodes == 0 && space.total_inodes > 0
+    })
 }
 
 fn space_used(file_system: &OwnedFd) -> u64 {

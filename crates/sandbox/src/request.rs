@@ -210,6 +210,8 @@ pub struct Ended {
     pub pids_full: bool,
     /// True if the private layer was full at some time.
     pub disk_full: bool,
+    /// True if /dev/shm was full at some time.
+    pub shared_memory_full: bool,
     /// True if something inside wanted to reach a network, and the job has none.
     pub network_missed: bool,
     /// Calls that policy refused.

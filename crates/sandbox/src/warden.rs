@@ -98,6 +98,8 @@ pub(crate) fn live(settings: Settings) -> io::Result<()> {
 struct Running {
     job: u64,
     name: String,
+    /// The name of the program's file.
+    program: String,
     scratch: Option<PathBuf>,
     pid: i32,
     pidfd: OwnedFd,
@@ -269,6 +271,7 @@ impl Warden {
         let missing_limits = self.bound(&mut request.limits)?;
         let (name, limits) = (request.name.clone(), request.limits);
         let noted_scratch = request.scratch.clone();
+        let program = request.program.rsplit('/').next().unwrap_or("").to_owned();
         let user = request.root.account.user;
         let is_caller = works_on_the_callers_files(&request.root);
         let builder = self.settings.identity.builder(user, is_caller);
@@ -292,11 +295,6 @@ impl Warden {
         }
         // Compiled here, for the jobs after this one too.
         Filter::of(init::filter_kind(&request.root));
-        let has = |controller| {
-            self.group
-                .as_ref()
-                .is_some_and(|group| group.has(controller))
-        };
         let (channel, inner) = socket::pair().step(|| "make a socket pair".to_owned())?;
         let (ready_reader, ready_writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -304,8 +302,8 @@ impl Warden {
         let birth = Birth {
             sizes,
             cpus: self.choose_cpus(&limits),
-            watch_memory: !has(Controller::Memory),
-            watch_pids: !has(Controller::Pids),
+            watch_memory: !self.counts(Controller::Memory),
+            watch_pids: !self.counts(Controller::Pids),
             denies_groups: self.settings.identity.denies_groups(),
             disk_limit: request.scratch.as_ref().map(|_| sizes.disk),
             request,
@@ -330,6 +328,7 @@ impl Warden {
         let running = Running {
             job,
             name,
+            program,
             scratch: noted_scratch,
             pid,
             pidfd,
@@ -576,11 +575,16 @@ impl Warden {
                     let log = self.kernel_log.as_mut();
                     let told = log.zip(group).and_then(|(log, group)| log.victim(&group));
                     let seen = ended.oom.take().and_then(|oom| oom.victim);
+                    let kills = figures.oom_kills + watched;
+                    // Where the log may not be read, the one that was killed is at least known if it is
+                    // the main process.
+                    let main = (kills == 1 && ended.signal == Some(libc::SIGKILL))
+                        .then(|| running.program.clone());
                     ended.oom = Some(Oom {
                         peak: ended.usage.peak_memory_bytes.map(ByteSize),
                         limit: running.limits.memory,
-                        victim: told.or(seen),
-                        kills: figures.oom_kills + watched,
+                        victim: told.or(seen).or(main),
+                        kills,
                     });
                 }
                 Notice::Ended { ended }
@@ -621,6 +625,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         memory_victim,
         disk_bytes,
         disk_full,
+        shared_memory_full,
         pids_full,
         refused_calls,
     }) = report
@@ -653,6 +658,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         pids_refused: 0,
         pids_full,
         disk_full,
+        shared_memory_full,
         refused_calls,
         network_missed: false,
     }
