@@ -348,6 +348,13 @@ impl Warden {
         Ok(running)
     }
 
+    /// True if a control group bounds the job by this.
+    fn counts(&self, controller: Controller) -> bool {
+        self.group
+            .as_ref()
+            .is_some_and(|group| group.has(controller))
+    }
+
     fn open_dev(
         &self,
         request: &SandboxRequest,
