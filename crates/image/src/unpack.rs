@@ -72,6 +72,7 @@ pub(crate) fn unpack(
         implied: 0,
         parent: None,
         dirs: BTreeMap::new(),
+        dir_name_bytes: 0,
         lacks: Lacks::default(),
     };
     let reader = unpacker.unpack_all(Guard::new(reader, *limits))?;
@@ -170,6 +171,8 @@ struct Unpacker {
     parent: Option<(PathBuf, OwnedFd)>,
     /// Directories get their modes and times when nothing is written into them any more.
     dirs: BTreeMap<PathBuf, Attributes>,
+    /// Bytes of their names, which are held in memory until the end.
+    dir_name_bytes: u64,
     lacks: Lacks,
 }
 
@@ -310,7 +313,13 @@ impl Unpacker {
                 })?;
             }
         }
-        self.dirs.insert(path.to_owned(), attributes);
+        if self.dirs.insert(path.to_owned(), attributes).is_none() {
+            self.dir_name_bytes += path.as_os_str().len() as u64;
+        }
+        if self.dir_name_bytes > self.limits.dir_name_bytes {
+            let what = "the names of its directories are too large together";
+            return Err(self.too_large(what, self.limits.dir_name_bytes));
+        }
         Ok(())
     }
 

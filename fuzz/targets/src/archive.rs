@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
@@ -16,6 +17,7 @@ const LIMITS: UnpackLimits = UnpackLimits {
     ratio: 20,
     ratio_from: 64 << 10,
     header_bytes: 64 << 10,
+    dir_name_bytes: 16 << 10,
 };
 /// The store remembers each archive; it is made anew before that is much.
 const USES_MAX: u32 = 256;
@@ -100,6 +102,34 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
+/// The same archive with right checksums in its headers, without which a changed one is not read.
+fn with_checksums(bytes: &[u8]) -> Vec<u8> {
+    const BLOCK: usize = 512;
+    const SIZE: Range<usize> = 124..136;
+    const CHECKSUM: Range<usize> = 148..156;
+    let mut bytes = bytes.to_vec();
+    let mut at = 0;
+    while let Some(header) = bytes.get_mut(at..at + BLOCK) {
+        at += BLOCK;
+        if header.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        header[CHECKSUM].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        let digits = header[SIZE].iter().filter(|byte| byte.is_ascii_digit());
+        let size = digits.fold(0_usize, |size, digit| {
+            size.saturating_mul(8)
+                .saturating_add(usize::from(digit - b'0'))
+        });
+        at = at.saturating_add(size.saturating_add(BLOCK - 1) / BLOCK * BLOCK);
+        if at > bytes.len() {
+            break;
+        }
+    }
+    bytes
+}
+
 /// An archive is unpacked within its bounds or refused, touches nothing outside of its tree, and what it
 /// has made can be removed.
 pub fn archive(bytes: &[u8]) {
@@ -109,6 +139,7 @@ pub fn archive(bytes: &[u8]) {
         }
         if let Some(world) = world {
             world.try_archive(bytes);
+            world.try_archive(&with_checksums(bytes));
         }
     });
 }

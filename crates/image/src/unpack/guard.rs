@@ -19,6 +19,8 @@ pub struct UnpackLimits {
     pub ratio_from: u64,
     /// Bytes of names and extended headers of one entry.
     pub header_bytes: u64,
+    /// Bytes of the paths of all directories together, which are held in memory.
+    pub dir_name_bytes: u64,
 }
 
 impl Default for UnpackLimits {
@@ -29,6 +31,7 @@ impl Default for UnpackLimits {
             ratio: 200,
             ratio_from: 1 << 30,
             header_bytes: 8 << 20,
+            dir_name_bytes: 256 << 20,
         }
     }
 }

@@ -472,6 +472,7 @@ fn every_limit_names_itself() {
         ratio: 50,
         ratio_from: 100_000,
         header_bytes: 8192,
+        dir_name_bytes: 100,
     };
     let refused = |bytes: &[u8], limits: &UnpackLimits| match World::new()
         .unpack_with(bytes, limits)
@@ -494,6 +495,13 @@ fn every_limit_names_itself() {
         refused(&archive_of(&[file("a/b/c/d", "")]), &small),
         ("it has too many entries", 3),
         "directories without an entry of their own count too"
+    );
+    assert_eq!(
+        refused(
+            &archive_of(&[dir(&"d".repeat(60)), dir(&"e".repeat(60))]),
+            &small
+        ),
+        ("the names of its directories are too large together", 100)
     );
     let bomb = gzip(&archive_of(&[file("zeros", &"\0".repeat(1 << 20))]));
     let limits = UnpackLimits {
