@@ -31,6 +31,8 @@ fn a1_cancel_leaves_no_descendants(#[case] mode: Mode) {
         killed,
         "{done}"
     );
+    // They outlived nothing: they were ended with the job.
+    assert!(!done.record().warnings().contains(&"left_overs"), "{done}");
 }
 
 /// Cancels a job that is ready. When that is done, nothing of it may run any more.
@@ -236,6 +238,9 @@ fn a5_exit_code_and_signal_are_told_apart(#[case] mode: Mode) {
         "{segv}"
     );
     assert_eq!(record.0["core_dumped"], false, "{segv}");
+    assert!(segv.err().contains("failed by SIGSEGV after"), "{segv}");
+    let term = world.job("kill -TERM $$").run();
+    assert_eq!((term.code, term.err().as_str()), (143, ""), "{term}");
 
     let inner = world
         .job(r#"bash -c "kill -KILL \$\$"; echo inner=$?"#)

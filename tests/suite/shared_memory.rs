@@ -38,3 +38,28 @@ fn f6_shared_memory_is_no_larger_than_the_memory(#[case] mode: Mode) {
         "{done}"
     );
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn f6_a_full_shared_memory_is_named(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let flood = [
+        "dd",
+        "if=/dev/zero",
+        "of=/dev/shm/big",
+        "bs=64k",
+        "count=100",
+    ];
+    let done = world.program(flood).args(["--shm", "1MiB"]).run();
+    assert_eq!(done.code, 1, "{done}");
+    assert_eq!(done.record().reason(), "shm", "{done}");
+    let said = done.err();
+    assert!(
+        said.contains("/dev/shm was full: its limit of 1 MiB was reached"),
+        "{done}"
+    );
+    assert!(said.contains("--shm 2MiB"), "{done}");
+}

@@ -106,6 +106,66 @@ fn a3_what_cannot_be_a_stop_signal_is_refused(#[case] mode: Mode) {
     }
 }
 
+/// Cleans up for a second when it gets SIGTERM.
+const SLOWLY_TIDY: &str = r#"trap "echo cleanup; sleep 1; echo clean-done; exit 7" TERM; echo ready; while :; do sleep 0.1; done"#;
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a3_timeout_1_signals_twice_and_means_it_once(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // It signals its child, and then its process group.
+    let done = world
+        .job(SLOWLY_TIDY)
+        .args(["--grace", "60s"])
+        .through("exec timeout 4 \"$@\"")
+        .run();
+    assert_eq!(done.out(), "ready\ncleanup\nclean-done\n", "{done}");
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.exit_code()),
+        ("cancelled", Some(7)),
+        "{done}"
+    );
+    assert!(!done.err().contains("killing the job"), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a3_a_second_ctrl_c_kills_at_once(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "trap : INT TERM; echo ready; while :; do sleep 0.1; done";
+    let job = world.job(text).args(["--grace", "60s"]).start();
+    job.await_output("ready").signal(Signal::INT);
+    job.await_error("cancelling").signal(Signal::INT);
+    let done = job.wait();
+    assert_eq!(done.code, 130, "{done}");
+    assert_eq!(done.record().signal(), Some(9), "{done}");
+    assert!(done.record().reason_text().contains("killed"), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn b8_what_a_time_limit_killed_is_no_left_over(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world
+        .job("sleep 300 & sleep 300")
+        .args(["--timeout", "1s"])
+        .run();
+    assert_eq!(done.code, 124, "{done}");
+    assert!(!done.record().warnings().contains(&"left_overs"), "{done}");
+    assert!(!done.err().contains("still there"), "{done}");
+    assert!(done.record().number("/killed_processes") >= 1, "{done}");
+}
+
 /// Writes each line to its output first and then into a file, as fast as it can, and handles no signal.
 const COUNTER: &str =
     r#"n=0; while :; do echo "line $n"; echo "line $n" >> copy; n=$((n+1)); done"#;

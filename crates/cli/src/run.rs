@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, JobSpec, Limits, Millis, ReasonCode};
+use tidemill_core::{Attempt, ExecutionId, JobSpec, Millis, ReasonCode, signal_name};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -214,7 +214,7 @@ async fn follow(
             () = asked_to_end(&mut signals) => {}
         }
     }
-    close(&snapshot, &spec.limits, interrupt, ui);
+    close(&snapshot, &spec, interrupt, ui);
     runner.drain().await;
     Ok(Run {
         snapshot,
@@ -232,16 +232,18 @@ async fn record(hub: &Hub, spec: &JobSpec) -> Result<ExecutionId, Failure> {
 }
 
 /// Says how it ended: always to a person, else only what the exit code does not say.
-fn close(snapshot: &Snapshot, limits: &Limits, interrupt: Option<Interrupt>, ui: &Ui) {
+fn close(snapshot: &Snapshot, spec: &JobSpec, interrupt: Option<Interrupt>, ui: &Ui) {
     if interrupt == Some(Interrupt::ReaderGone) {
         return;
     }
-    for warning in warning::texts(snapshot, limits) {
+    for warning in warning::texts(snapshot, &spec.limits) {
         ui.note(&format!("warning: {}", crate::ui::plain(&warning)));
     }
     let reason = snapshot.reason.as_ref();
-    let says_more = reason
-        .is_some_and(|reason| !record::tells_nothing_more(reason.code) || reason.hint.is_some());
+    let says_more = died_unexpectedly(snapshot)
+        || reason.is_some_and(|reason| {
+            !record::tells_nothing_more(reason.code) || reason.hint.is_some()
+        });
     if ui.is_terminal() || says_more {
         ui.closing(
             snapshot.state == tidemill_core::State::Succeeded,
@@ -251,6 +253,27 @@ fn close(snapshot: &Snapshot, limits: &Limits, interrupt: Option<Interrupt>, ui:
             ui.note(&format!("hint: {}", crate::ui::plain(hint)));
         }
     }
+    let is_root = spec.user.is_some_and(|user| user.uid == 0);
+    if is_root && reason.is_some_and(|reason| reason.code == ReasonCode::Exit) {
+        ui.note(&format!("hint: {ROOT_BY_NAME}"));
+    }
+}
+
+/// What a program that ran as user 0 may have failed for.
+const ROOT_BY_NAME: &str = "user 0 in a sandbox is root by name and has no capabilities: chown, su \
+                            and package managers that change users do not work there";
+
+/// Signals by which programs end each other, or themselves, without a defect.
+const ORDINARY_ENDS: [&str; 3] = ["SIGPIPE", "SIGINT", "SIGTERM"];
+
+/// True for a job that a signal of its own ended, such as a crash: a shell says that too.
+fn died_unexpectedly(snapshot: &Snapshot) -> bool {
+    let is_own = snapshot
+        .reason
+        .as_ref()
+        .is_some_and(|reason| reason.code == ReasonCode::Signal);
+    let signal = snapshot.signal.map(signal_name);
+    is_own && signal.is_some_and(|name| !ORDINARY_ENDS.contains(&name.as_ref()))
 }
 
 /// Ends the job for good, if the runner is still there to do it.

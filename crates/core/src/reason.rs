@@ -23,6 +23,8 @@ pub enum ReasonCode {
     Pids,
     /// The disk limit was reached.
     Disk,
+    /// The limit of `/dev/shm` was reached.
+    Shm,
     /// A part of the log could not be kept.
     Log,
     /// Processes outlived the main one and were killed.
@@ -72,6 +74,7 @@ impl ReasonCode {
                 | Self::Memory
                 | Self::Pids
                 | Self::Disk
+                | Self::Shm
                 | Self::ProgramNotFound
                 | Self::ProgramNotExecutable
                 | Self::BadWorkdir
@@ -89,6 +92,7 @@ impl ReasonCode {
             Self::Memory => "memory",
             Self::Pids => "pids",
             Self::Disk => "disk",
+            Self::Shm => "shm",
             Self::Log => "log",
             Self::LeftOvers => "left_overs",
             Self::Refused => "refused",

@@ -199,7 +199,13 @@ impl Attempt {
             }
         };
         ended.network_missed |= pumped.missed_download && self.spec.network == Network::None;
-        let verdict = outcome::judge(&ended, &self.spec.limits, pumped.totals, self.stop.note());
+        let verdict = outcome::judge(
+            &ended,
+            &self.spec.limits,
+            pumped.totals,
+            self.stop.note(),
+            host_memory(),
+        );
         self.tell_rest(pumped, verdict.warnings);
         JobEnd::Ran(verdict.completion)
     }
@@ -223,6 +229,11 @@ fn log_room(spool: &Path, limit: ByteSize) -> ByteSize {
         Some(space.f_bavail.saturating_mul(space.f_frsize))
     });
     free.map_or(limit, |free| limit.min(ByteSize(free / 3)))
+}
+
+fn host_memory() -> ByteSize {
+    let info = rustix::system::sysinfo();
+    ByteSize(u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit)))
 }
 
 fn not_started() -> JobEnd {

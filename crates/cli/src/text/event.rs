@@ -137,7 +137,7 @@ fn outcome(outcome: &Outcome) -> String {
         .map(|peak| format!("peak memory {}", ByteSize(peak)));
     let killed = match outcome.killed_processes {
         0 => None,
-        count => Some(format!("{count} left-over processes killed")),
+        count => Some(format!("{count} other processes killed")),
     };
     joined([
         end,
@@ -191,7 +191,7 @@ mod tests {
                     }),
                 },
                 "the memory limit was reached [memory], SIGKILL, 1.5 s, peak memory 64 MiB, \
-                 2 left-over processes killed",
+                 2 other processes killed",
             ),
             (
                 Event::Cancelled {

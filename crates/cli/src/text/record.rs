@@ -75,10 +75,11 @@ pub(crate) fn page(snapshot: &Snapshot, spec: Option<&JobSpec>, now: Timestamp) 
     page.optional(
         "killed",
         (snapshot.killed_processes > 0).then(|| {
-            format!(
-                "{} processes that outlived the main one",
-                snapshot.killed_processes
-            )
+            let which = match snapshot.state {
+                State::Cancelled | State::TimedOut => "beside the main one",
+                _ => "that outlived the main one",
+            };
+            format!("{} processes {which}", snapshot.killed_processes)
         }),
     );
     page.optional(
@@ -155,7 +156,11 @@ impl Page {
 /// How an execution ended, in one line: `succeeded in 1.2 s, peak memory 34 MiB`.
 pub(crate) fn closing(snapshot: &Snapshot) -> String {
     let mut parts = vec![verdict(snapshot)];
-    if let Some(peak) = snapshot.usage.and_then(|usage| usage.peak_memory_bytes) {
+    let says_peak = snapshot.reason.as_ref().is_some_and(|reason| {
+        reason.code == ReasonCode::Memory && reason.message.contains("(peak ")
+    });
+    let peak = snapshot.usage.and_then(|usage| usage.peak_memory_bytes);
+    if let Some(peak) = peak.filter(|_| !says_peak) {
         parts.push(format!("peak memory {}", ByteSize(peak)));
     }
     if snapshot.log.dropped_bytes > 0 {

@@ -18,11 +18,24 @@ pub(crate) struct Verdict {
 
 /// Judges how a program ended. A limit that was reached is the reason if the program ended badly,
 /// and a warning if it ended well or because it was made to (`note`); the log's limit is neither.
-pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals, note: StopNote) -> Verdict {
+/// `host_memory` is how many bytes of memory this machine has.
+pub(crate) fn judge(
+    ended: &Ended,
+    limits: &Limits,
+    log: LogTotals,
+    note: StopNote,
+    host_memory: ByteSize,
+) -> Verdict {
     let well = ended.exit_code == Some(0);
+    let files = ended
+        .usage
+        .disk_bytes
+        .filter(|_| is_in_memory(limits, host_memory));
+    let was_ended = note.signalled.is_some() || note.killed;
     let mut reached: Vec<Reason> = [
-        ended.oom.as_ref().map(|oom| memory(oom, limits)),
+        ended.oom.as_ref().map(|oom| memory(oom, limits, files)),
         ended.disk_full.then(|| disk(limits)),
+        ended.shared_memory_full.then(|| shared_memory(limits)),
         (ended.pids_refused > 0 || ended.pids_full).then(|| pids(ended.pids_refused, limits)),
     ]
     .into_iter()
@@ -30,13 +43,14 @@ pub(crate) fn judge(ended: &Ended, limits: &Limits, log: LogTotals, note: StopNo
     .collect();
     let reason = if well {
         None
-    } else if reached.is_empty() || note.signalled.is_some() || note.killed {
+    } else if reached.is_empty() || was_ended {
         Some(plain(ended))
     } else {
         Some(reached.remove(0))
     };
     let mut warnings = reached;
-    if ended.killed_processes > 0 {
+    // Whoever ended the job ended these too: they outlived nothing.
+    if ended.killed_processes > 0 && !was_ended {
         warnings.push(left_overs(ended.killed_processes));
     }
     warnings.extend(refused(&ended.refused_calls));
@@ -90,7 +104,16 @@ fn without_hint(ended: &Ended) -> Reason {
     }
 }
 
-fn memory(oom: &Oom, limits: &Limits) -> Reason {
+/// Files are told of where they are this part of the memory limit or more.
+const FILES_PART: u64 = 4;
+
+/// True if the private layer lies in memory. A larger one is in the state directory.
+fn is_in_memory(limits: &Limits, host_memory: ByteSize) -> bool {
+    limits.disk.is_none_or(|disk| disk.0 <= host_memory.0 / 2)
+}
+
+/// `files` is how much of the memory are files in the private layer.
+fn memory(oom: &Oom, limits: &Limits, files: Option<u64>) -> Reason {
     let limit = oom.limit.or(limits.memory);
     let what = limit.map_or_else(
         || "the memory limit was reached".to_owned(),
@@ -107,7 +130,15 @@ fn memory(oom: &Oom, limits: &Limits) -> Reason {
     };
     let message = format!("{what}{peak} and {killed}");
     let enough = limit.map(|limit| more_than(oom.peak.unwrap_or_default(), limit));
-    Reason::new(ReasonCode::Memory, message).with_hint(raise("memory", enough))
+    let raise = raise("memory", enough);
+    let hint = match (files, limit) {
+        (Some(files), Some(limit)) if files >= limit.0 / FILES_PART => format!(
+            "{} of it are files that it wrote, which count as memory; {raise}",
+            ByteSize(files)
+        ),
+        _ => raise,
+    };
+    Reason::new(ReasonCode::Memory, message).with_hint(hint)
 }
 
 fn disk(limits: &Limits) -> Reason {
@@ -117,6 +148,18 @@ fn disk(limits: &Limits) -> Reason {
     );
     let enough = limits.disk.map(|limit| more_than(limit, limit));
     Reason::new(ReasonCode::Disk, message).with_hint(raise("disk", enough))
+}
+
+fn shared_memory(limits: &Limits) -> Reason {
+    let size = limits
+        .shm
+        .or_else(|| limits.memory.map(|memory| ByteSize(memory.0 / 2)));
+    let message = size.map_or_else(
+        || "/dev/shm was full".to_owned(),
+        |size| format!("/dev/shm was full: its limit of {size} was reached"),
+    );
+    let enough = size.map(|size| more_than(size, size));
+    Reason::new(ReasonCode::Shm, message).with_hint(raise("shm", enough))
 }
 
 fn pids(refused: u64, limits: &Limits) -> Reason {
@@ -243,10 +286,15 @@ pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Eve
             outcome: None,
         },
         Ending::Cancelled(Some(end)) => match (end, note.describe(limits.grace)) {
-            (JobEnd::Ran(completion), Some(how)) => Event::Cancelled {
-                reason: Some(cancelled(&with_code(&how, &completion.outcome))),
-                outcome: Some(completion.outcome),
-            },
+            (JobEnd::Ran(completion), Some(how)) => {
+                let reason = cancelled(&with_code(&how, &completion.outcome));
+                // Whoever cancels what seems to hang wants to know what it waited for.
+                let hint = completion.reason.and_then(|reason| reason.hint);
+                Event::Cancelled {
+                    reason: Some(Reason { hint, ..reason }),
+                    outcome: Some(completion.outcome),
+                }
+            }
             // It had ended before anything was done to it: it is recorded as what it did.
             (JobEnd::Ran(completion), None) => completed(completion),
             (JobEnd::ExecutionError(reason) | JobEnd::SystemError(reason), how) => {

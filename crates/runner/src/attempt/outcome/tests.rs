@@ -3,6 +3,8 @@ use tidemill_core::event::Outcome;
 
 use super::*;
 
+const HOST_MEMORY: ByteSize = ByteSize::gib(4);
+
 fn limits() -> Limits {
     Limits {
         memory: Some(ByteSize::mib(64)),
@@ -32,7 +34,13 @@ fn oom(victim: Option<&str>, kills: u64) -> Option<Oom> {
 
 /// The reason and the warnings, as `code: message`.
 fn check(ended: Ended) -> (Option<String>, Vec<String>) {
-    let verdict = judge(&ended, &limits(), LogTotals::default(), StopNote::default());
+    let verdict = judge(
+        &ended,
+        &limits(),
+        LogTotals::default(),
+        StopNote::default(),
+        HOST_MEMORY,
+    );
     let text = |reason: &Reason| format!("{}: {}", reason.code, reason.message);
     (
         verdict.completion.reason.as_ref().map(text),
@@ -147,6 +155,83 @@ fn every_limit_names_itself_and_the_first_is_the_reason() {
 }
 
 #[test]
+fn f6_a_full_dev_shm_is_the_reason_with_its_size() {
+    let ended = Ended {
+        shared_memory_full: true,
+        ..exited(1)
+    };
+    assert_eq!(
+        check(ended.clone()),
+        only("shm: /dev/shm was full: its limit of 32 MiB was reached")
+    );
+    let limits = Limits {
+        shm: Some(ByteSize::mib(1)),
+        ..limits()
+    };
+    let verdict = judge(
+        &ended,
+        &limits,
+        LogTotals::default(),
+        StopNote::default(),
+        HOST_MEMORY,
+    );
+    let reason = verdict.completion.reason.expect("it failed");
+    assert!(reason.hint.is_some_and(|hint| hint.contains("--shm 2MiB")));
+}
+
+#[test]
+fn a4_files_that_filled_the_memory_are_told() {
+    let hint = |disk_bytes| {
+        let mut ended = Ended {
+            oom: oom(Some("dd"), 1),
+            ..exited(1)
+        };
+        ended.usage.disk_bytes = disk_bytes;
+        let verdict = judge(
+            &ended,
+            &limits(),
+            LogTotals::default(),
+            StopNote::default(),
+            HOST_MEMORY,
+        );
+        let reason = verdict.completion.reason;
+        reason.and_then(|reason| reason.hint).unwrap_or_default()
+    };
+    let told =
+        "50 MiB of it are files that it wrote, which count as memory; if it needs more, raise";
+    assert!(hint(Some(50 << 20)).starts_with(told));
+    let mut on_disk = limits();
+    on_disk.disk = Some(ByteSize::gib(3));
+    assert!(!is_in_memory(&on_disk, HOST_MEMORY));
+    for few in [None, Some(15 << 20)] {
+        assert!(hint(few).starts_with("if it needs more, raise"));
+    }
+}
+
+#[test]
+fn a1_what_was_ended_with_the_job_is_no_left_over() {
+    let ended = Ended {
+        signal: Some(9),
+        killed_processes: 2,
+        ..Ended::default()
+    };
+    for note in [
+        StopNote {
+            killed: true,
+            ..StopNote::default()
+        },
+        StopNote {
+            signalled: Some(tidemill_core::StopSignal::default()),
+            ..StopNote::default()
+        },
+    ] {
+        let verdict = judge(&ended, &limits(), LogTotals::default(), note, HOST_MEMORY);
+        assert_eq!(verdict.warnings, []);
+        assert_eq!(verdict.completion.outcome.killed_processes, 2);
+    }
+}
+
+#[test]
 fn a2_a_killed_left_over_is_a_warning_and_keeps_the_exit_code() {
     let ended = Ended {
         killed_processes: 1,
@@ -191,7 +276,7 @@ fn a_limit_is_named_beside_a_cancel_or_a_time_limit() {
         killed: true,
         ..StopNote::default()
     };
-    let verdict = judge(&ended, &limits(), LogTotals::default(), note);
+    let verdict = judge(&ended, &limits(), LogTotals::default(), note, HOST_MEMORY);
     let codes: Vec<_> = verdict.warnings.iter().map(|reason| reason.code).collect();
     assert_eq!(codes, [ReasonCode::Pids]);
     let reason = verdict.completion.reason.map(|reason| reason.code);
@@ -205,7 +290,7 @@ fn the_log_never_changes_the_result() {
         dropped_bytes: 4 << 20,
         ..LogTotals::default()
     };
-    let verdict = judge(&exited(0), &limits(), log, StopNote::default());
+    let verdict = judge(&exited(0), &limits(), log, StopNote::default(), HOST_MEMORY);
     assert_eq!(verdict.completion.reason, None);
     assert!(verdict.warnings.is_empty());
     assert_eq!(verdict.completion.outcome.log, log);
@@ -217,7 +302,13 @@ fn a_limit_says_how_to_raise_it() {
         oom: oom(None, 1),
         ..exited(1)
     };
-    let verdict = judge(&ended, &limits(), LogTotals::default(), StopNote::default());
+    let verdict = judge(
+        &ended,
+        &limits(),
+        LogTotals::default(),
+        StopNote::default(),
+        HOST_MEMORY,
+    );
     let hint = verdict.completion.reason.and_then(|reason| reason.hint);
     assert!(hint.unwrap_or_default().ends_with("--memory 128MiB"));
 }
@@ -408,7 +499,7 @@ fn missing_walls_are_one_warning() {
 #[test]
 fn a_program_that_failed_without_the_network_it_looked_for_learns_how_to_get_it() {
     let hint = |ended: Ended, note| {
-        let verdict = judge(&ended, &limits(), LogTotals::default(), note);
+        let verdict = judge(&ended, &limits(), LogTotals::default(), note, HOST_MEMORY);
         verdict.completion.reason.and_then(|reason| reason.hint)
     };
     let missed = |code| Ended {
@@ -426,6 +517,7 @@ fn a_program_that_failed_without_the_network_it_looked_for_learns_how_to_get_it(
         &limits(),
         LogTotals::default(),
         StopNote::default(),
+        HOST_MEMORY,
     );
     let event = last_event(
         Ending::TimedOut {
@@ -455,7 +547,13 @@ fn the_memory_that_is_proposed_is_more_than_what_was_seen() {
             }),
             ..exited(1)
         };
-        let verdict = judge(&ended, &limits(), LogTotals::default(), StopNote::default());
+        let verdict = judge(
+            &ended,
+            &limits(),
+            LogTotals::default(),
+            StopNote::default(),
+            HOST_MEMORY,
+        );
         let hint = verdict.completion.reason.and_then(|reason| reason.hint);
         assert!(hint.unwrap_or_default().ends_with(proposed), "{peak}");
     }
