@@ -347,11 +347,16 @@ fn cargo_that_may_not_download_says_what_to_grant(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let words = "As a reminder, you're using offline mode (--offline)";
-    let job = format!("echo \"{words}\" >&2; exit 101");
-    let alone = world.job(&job).run();
-    assert_eq!(alone.code, 101, "{alone}");
-    assert!(alone.err().contains("--net host"), "{alone}");
-    let connected = world.job(&job).args(["--net", "host"]).run();
-    assert!(!connected.err().contains("hint"), "{connected}");
+    let index = "echo \"As a reminder, you're using offline mode (--offline)\" >&2";
+    // Said in two pieces, as a program that writes without buffers does.
+    let package = "printf 'attempting to make an HTTP request, but --offline was ' >&2; sleep 0.2; \
+                   echo specified >&2";
+    for words in [index, package] {
+        let job = format!("{words}; exit 101");
+        let alone = world.job(&job).run();
+        assert_eq!(alone.code, 101, "{alone}");
+        assert!(alone.err().contains("--net host"), "{alone}");
+        let connected = world.job(&job).args(["--net", "host"]).run();
+        assert!(!connected.err().contains("hint"), "{connected}");
+    }
 }

@@ -204,3 +204,42 @@ fn a_job_file_and_flags_make_one_job(#[case] mode: Mode) {
         .collect();
     assert_eq!(digests[0], digests[1]);
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_that_could_not_be_run_is_told_in_a_form_of_its_own(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world
+        .job("true")
+        .args(["--memory", "12 parsecs", "--format", "json"])
+        .run();
+    assert_eq!(done.code, 2, "{done}");
+    let told: Value = serde_json::from_str(done.out().trim()).unwrap();
+    assert_valid(&schema(&world, "refusal"), &told);
+    assert_eq!(told["mistakes"].as_array().unwrap().len(), 1, "{done}");
+    assert_eq!(told, done.record().0, "the result file has the same");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_pipe_that_nobody_reads_does_not_keep_the_run(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let pipe = world.work().join("pipe");
+    let made = std::process::Command::new("mkfifo")
+        .args(["-m", "666"])
+        .arg(&pipe)
+        .status();
+    assert!(made.unwrap().success());
+    let path = pipe.to_str().unwrap();
+    let done = world
+        .command(["run", "--result-file", path, "--", "true"])
+        .run();
+    assert_eq!(done.code, 125, "{done}");
+    assert!(done.err().contains("nobody reads"), "{done}");
+}

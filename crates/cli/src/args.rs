@@ -150,7 +150,7 @@ pub(crate) struct PsArgs {
 /// Which execution is meant.
 #[derive(Debug, Args)]
 pub(crate) struct IdArgs {
-    /// The execution: its id, the beginning or the end of it or of what `ps` shows, or `last`
+    /// The execution: its id, the beginning or the end of it or of what `ps` shows, its name, or `last`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 }
@@ -218,6 +218,8 @@ pub(crate) enum SchemaChoice {
     Record,
     /// An event, as `events --format json` and `run --format json` write it.
     Event,
+    /// What `run --format json` and `--result-file` write when nothing could be run.
+    Refusal,
 }
 
 /// For which shell.

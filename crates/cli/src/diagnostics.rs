@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidemill_core::Diagnostic;
 use tidemill_core::diagnostic::Severity;
@@ -11,14 +12,14 @@ use tidemill_core::diagnostic::Severity;
 const SHOWN_MAX: usize = 100;
 
 /// A diagnostic and where its mistake was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Placed {
     pub(crate) diagnostic: Diagnostic,
     pub(crate) written: Written,
 }
 
 /// Where something was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Written {
     /// In a flag or argument of the command line.

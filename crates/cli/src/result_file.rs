@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, OFlags, access};
+use rustix::io::Errno;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidemill_core::{Reason, State};
 use tidemill_ledger::Snapshot;
@@ -21,12 +24,16 @@ pub(crate) struct ResultFile {
 
 /// What is written when there is no record, because the job could not even be queued. The fields
 /// mean what they mean in a record.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NotRecorded<'a> {
+    /// The version of this form.
     version: u32,
+    /// Always `failed`.
     state: State,
+    /// Why nothing was run.
     reason: Reason,
-    diagnostics: &'a [Placed],
+    /// The mistakes that were found, each with its place; none where it was none of the caller's.
+    mistakes: &'a [Placed],
 }
 
 impl<'a> NotRecorded<'a> {
@@ -38,7 +45,7 @@ impl<'a> NotRecorded<'a> {
             version: 1,
             state: State::Failed,
             reason,
-            diagnostics: &failure.diagnostics,
+            mistakes: &failure.diagnostics,
         }
     }
 }
@@ -101,7 +108,7 @@ fn directory_of(path: &Path) -> &Path {
 /// Writes a file beside the old one, onto the disk, and puts it in its place in one step.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if is_special(path) {
-        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+        return write_special(path, bytes);
     }
     // A symbolic link stays one: what it leads to is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -115,6 +122,22 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::remove_file(&fresh).ok();
     }
     written
+}
+
+/// Writes to a pipe or device that is there. A pipe that nobody reads is an error: to wait for a reader
+/// would be to hang after the job has ended.
+fn write_special(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut opened = OpenOptions::new()
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NXIO) => io::Error::new(error.kind(), "nobody reads this pipe"),
+            _ => error,
+        })?;
+    // Whoever opened it to read gets all of it.
+    rustix::fs::fcntl_setfl(&opened, OFlags::empty())?;
+    opened.write_all(bytes)
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {

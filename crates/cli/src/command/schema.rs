@@ -7,6 +7,7 @@ use tidemill_ledger::Snapshot;
 use crate::args::{SchemaArgs, SchemaChoice};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::result_file::NotRecorded;
 
 pub(crate) fn schema(args: &SchemaArgs, output: &mut Output) -> Result<u8, Failure> {
     output.json_document(&schema_of(args.which))?;
@@ -19,6 +20,7 @@ fn schema_of(which: SchemaChoice) -> Schema {
         SchemaChoice::Spec => schema_for!(JobSpec),
         SchemaChoice::Record => schema_for!(Snapshot),
         SchemaChoice::Event => schema_for!(EventRecord),
+        SchemaChoice::Refusal => schema_for!(NotRecorded<'static>),
     }
 }
 

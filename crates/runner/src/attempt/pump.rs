@@ -52,8 +52,10 @@ pub(super) struct Pumped {
     pub(super) missed_download: bool,
 }
 
-/// What cargo says then, on standard error.
-const CARGO_IS_OFFLINE: &[u8] = b"offline mode";
+/// What cargo says then, on standard error: where the index is missing, and where a package is.
+const CARGO_IS_OFFLINE: [&[u8]; 2] = [b"offline mode", b"--offline was specified"];
+/// As much of a piece as can be the beginning of one of these.
+const WORDS_BYTES_MAX: usize = 32;
 
 impl Pump {
     /// Runs until the output is closed. The spool is finished then.
@@ -65,6 +67,7 @@ impl Pump {
             warnings: Vec::new(),
             spool_complained: false,
             missed_download: false,
+            last_words: Vec::new(),
         };
         let mut over_since = None;
         // A piece of the other stream that ended a run of pieces.
@@ -152,7 +155,7 @@ impl Pump {
         }
         flow.notes.add(stream, offset, bytes, at);
         if stream == Stream::Stderr && !flow.missed_download {
-            flow.missed_download = memmem::find(bytes, CARGO_IS_OFFLINE).is_some();
+            flow.missed_download = flow.says_offline(bytes);
         }
     }
 
@@ -208,9 +211,30 @@ struct Flow {
     warnings: Vec<Reason>,
     spool_complained: bool,
     missed_download: bool,
+    /// The end of what was last written to standard error.
+    last_words: Vec<u8>,
 }
 
 impl Flow {
+    /// True if cargo says in these bytes, or across the border to those before, that it is offline.
+    fn says_offline(&mut self, bytes: &[u8]) -> bool {
+        self.last_words
+            .extend_from_slice(&bytes[..bytes.len().min(WORDS_BYTES_MAX)]);
+        let says = |text: &[u8]| {
+            CARGO_IS_OFFLINE
+                .iter()
+                .any(|words| memmem::find(text, words).is_some())
+        };
+        let found = says(bytes) || says(&self.last_words);
+        let all = if bytes.len() < WORDS_BYTES_MAX {
+            &self.last_words[..]
+        } else {
+            bytes
+        };
+        self.last_words = all[all.len().saturating_sub(WORDS_BYTES_MAX)..].to_vec();
+        found
+    }
+
     /// How long nothing has to be done.
     fn sleep(&self) -> Duration {
         match self.notes.patience(now()) {
