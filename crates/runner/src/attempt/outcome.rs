@@ -263,6 +263,9 @@ pub(crate) fn missing_walls(walls: &[Grant]) -> Option<Reason> {
     })
 }
 
+/// What nothing but the kernel or somebody who does not ask ends a process with.
+const SIGKILL: i32 = 9;
+
 /// The last event of an attempt.
 pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Event {
     match ending {
@@ -287,6 +290,10 @@ pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Eve
         },
         Ending::Cancelled(Some(end)) => match (end, note.describe(limits.grace)) {
             (JobEnd::Ran(completion), Some(how)) => {
+                let ended_itself = completion.outcome.signal != Some(SIGKILL);
+                let how = note
+                    .after_grace_without_main(limits.grace, ended_itself)
+                    .unwrap_or(how);
                 let reason = cancelled(&with_code(&how, &completion.outcome));
                 // Whoever cancels what seems to hang wants to know what it waited for.
                 let hint = completion.reason.and_then(|reason| reason.hint);

@@ -193,6 +193,21 @@ impl fmt::Debug for StopSwitch {
 }
 
 impl StopNote {
+    /// What was done where the main process ended when it was asked, and what it left did not.
+    pub(crate) fn after_grace_without_main(
+        self,
+        grace: Millis,
+        main_ended_itself: bool,
+    ) -> Option<String> {
+        let signal = self.signalled?;
+        (self.killed && self.after_grace && main_ended_itself).then(|| {
+            let grace = super::outcome::time(grace);
+            format!(
+                "{signal} sent, ended by itself; what it left was killed after grace of {grace}"
+            )
+        })
+    }
+
     /// What was done, for people; nothing if nothing was done.
     pub(crate) fn describe(self, grace: Millis) -> Option<String> {
         match (self.signalled, self.killed) {

@@ -390,7 +390,7 @@ fn a3_a_cancelled_job_says_how_it_ended() {
                 after_grace: true,
                 ..signalled("HUP")
             },
-            "cancelled: cancelled: SIGHUP sent, killed after grace of 1 s (exit code 7)",
+            "cancelled: cancelled: SIGHUP sent, ended by itself; what it left was killed after grace of 1 s (exit code 7)",
         ),
         (KILLED, "cancelled: cancelled: killed at once (exit code 7)"),
     ];
