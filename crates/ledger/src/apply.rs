@@ -169,10 +169,10 @@ pub fn apply(before: &Snapshot, at: Timestamp, event: Event) -> Result<Applied, 
     }
     let event = complete(before, cut_event(event));
     let mut snapshot = before.clone();
-    let sequence = before.last_sequence + 1;
+    let sequence = before.last_sequence.saturating_add(1);
     let replaces = replaced_by(before, &event);
     snapshot.last_sequence = sequence;
-    snapshot.event_count += 1;
+    snapshot.event_count = before.event_count.saturating_add(1);
     snapshot.updated_at = at;
     let mut drops_oldest = false;
     if replaces.is_none() {
@@ -404,12 +404,14 @@ fn enact(snapshot: &mut Snapshot, sequence: u64, at: Timestamp, event: &Event) {
             on_step_completed(snapshot, at, name, *ok, detail.as_deref());
         }
         Event::Diagnostic { reason } => {
-            snapshot.diagnostics += 1;
+            snapshot.diagnostics = snapshot.diagnostics.saturating_add(1);
             push_bounded(&mut snapshot.warnings, reason.clone(), WARNINGS_QUOTED_MAX);
         }
         Event::Log { piece, .. } => on_log(&mut snapshot.log, piece),
-        Event::ArtifactKept { .. } => snapshot.artifacts += 1,
-        Event::ReportKept { .. } => snapshot.reports += 1,
+        Event::ArtifactKept { .. } => {
+            snapshot.artifacts = snapshot.artifacts.saturating_add(1);
+        }
+        Event::ReportKept { .. } => snapshot.reports = snapshot.reports.saturating_add(1),
         Event::Cancelling { by } => on_cancelling(snapshot, at, by),
         Event::Paused { why } => {
             snapshot.state = State::Paused;
@@ -433,7 +435,7 @@ fn on_assigned(snapshot: &mut Snapshot, runner: &RunnerId, attempt: Attempt) {
     snapshot.state = State::Starting;
     snapshot.runner = Some(runner.clone());
     snapshot.attempt = Some(attempt);
-    snapshot.attempts += 1;
+    snapshot.attempts = snapshot.attempts.saturating_add(1);
     snapshot.ahead = None;
     snapshot.reason = None;
 }

@@ -4,7 +4,7 @@ use tidemill_core::{ReasonCode, State, Timestamp};
 use tidemill_ledger::apply::fence;
 use tidemill_ledger::bounds::{STEPS_LISTED_MAX, WARNINGS_QUOTED_MAX};
 use tidemill_ledger::redact::REDACTED;
-use tidemill_ledger::{Redactor, Refused, Span, apply};
+use tidemill_ledger::{Applied, Redactor, Refused, Span, apply};
 
 use crate::script::{after, event, run};
 
@@ -134,6 +134,33 @@ fn sequences_are_1_2_3_and_dense_and_a_refused_event_takes_none() {
     history                      1:created 2:assigned 3:started
     say last_sequence event_count last_sequence=3 event_count=3
     ");
+}
+
+#[test]
+fn a_snapshot_with_damaged_numbers_takes_events_without_a_panic() {
+    let mut snapshot = after("created").snapshot().clone();
+    snapshot.last_sequence = u64::MAX;
+    snapshot.event_count = u64::MAX;
+    snapshot.attempts = u32::MAX;
+    snapshot.diagnostics = u64::MAX;
+    snapshot.artifacts = u64::MAX;
+    snapshot.reports = u64::MAX;
+    for line in [
+        "diagnostic pids",
+        "assigned r1 1",
+        "started",
+        "artifact_kept",
+        "report_kept",
+    ] {
+        if let Ok(Applied::Recorded(recorded)) = apply(&snapshot, Timestamp(0), event(line)) {
+            snapshot = recorded.snapshot;
+        }
+    }
+    assert_eq!(snapshot.state, State::Running);
+    assert_eq!(
+        (snapshot.last_sequence, snapshot.attempts),
+        (u64::MAX, u32::MAX)
+    );
 }
 
 #[test]
