@@ -22,7 +22,8 @@ mod sealed_log;
 mod spool;
 mod walk;
 
-// Parsers of crates that have no library, or no way into them, are compiled in from their files.
+// Parsers of crates that have no library, or no way into them, are compiled in from their files; what
+// those import stands in the manifest of this package too.
 #[path = "../../../crates/cli/src/diagnostics.rs"]
 #[expect(dead_code, reason = "only a part of the file is fuzzed")]
 mod diagnostics;

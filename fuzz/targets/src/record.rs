@@ -44,7 +44,8 @@ pub fn record(bytes: &[u8]) {
         if let Some(before) = &snapshot
             && let Ok(Applied::Recorded(recorded)) = apply(before, at(before), event.event)
         {
-            assert!(recorded.snapshot.last_sequence > before.last_sequence);
+            let next = before.last_sequence.saturating_add(1);
+            assert_eq!(recorded.snapshot.last_sequence, next);
             snapshot = Some(recorded.snapshot);
         }
     }
