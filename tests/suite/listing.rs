@@ -110,3 +110,39 @@ fn an_id_that_could_mean_several_is_answered_with_a_table(#[case] mode: Mode) {
         "{answer:#}"
     );
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_name_finds_the_newest_that_has_it(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let run = |name: &str, text: &str| {
+        let done = world.job(text).args(["--name", name]).run();
+        done.record().id().to_owned()
+    };
+    run("twice", "echo old");
+    let only = run("nightly", "echo of the night");
+    let newest = run("twice", "echo new");
+    let logs = world.call(["logs", "nightly"]);
+    assert_eq!(
+        (logs.out().as_str(), logs.err().as_str()),
+        ("of the night\n", ""),
+        "{logs}"
+    );
+    for command in ["show", "events", "wait", "cancel"] {
+        let done = world.call([command, "nightly"]);
+        assert_eq!((done.code, done.err().as_str()), (0, ""), "{done}");
+    }
+    let shown = world.call(["show", "twice"]);
+    assert!(shown.out().contains(&newest), "{shown}");
+    let said = format!("this is the newest, {}", short(&newest));
+    assert!(shown.err().contains(&said), "{shown}");
+    // What is an id is no name.
+    run(short(&only), "echo other");
+    let logs = world.call(["logs", short(&only)]);
+    assert_eq!(logs.out(), "of the night\n", "{logs}");
+    let unknown = world.call(["show", "night"]);
+    assert_eq!(unknown.code, 2, "{unknown}");
+}

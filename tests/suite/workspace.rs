@@ -242,3 +242,28 @@ fn no_set_id_file_comes_into_a_real_directory(#[case] mode: Mode) {
         "{private}"
     );
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_is_written_for_real_and_not_bounded_is_told(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bounded = ["--write", "--disk", "1MiB"];
+    let done = world.job("true").args(bounded).run();
+    assert_eq!(done.code, 0, "{done}");
+    let said = "--disk: warning: it does not bound what the job writes into the real workspace";
+    assert!(done.err().contains(said), "{done}");
+    assert_eq!(done.err().lines().count(), 1, "{done}");
+    let explained = world.call([&["explain"], &bounded[..], &["--", "true"]].concat());
+    assert!(explained.err().contains(said), "{explained}");
+    // Where the job writes a copy, the limit bounds it.
+    let copied = world.job("true").args(["--disk", "1MiB"]).run();
+    assert_eq!(copied.err(), "", "{copied}");
+
+    let system = ["explain", "--write", "--workspace", "/usr", "--", "true"];
+    let explained = world.call(system);
+    let said = "warning: the job writes the real `/usr`: the host's own programs";
+    assert!(explained.err().contains(said), "{explained}");
+}

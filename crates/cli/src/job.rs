@@ -5,7 +5,9 @@ use std::env;
 use tidemill_core::check::{Surroundings, check};
 use tidemill_core::job::Workspace;
 use tidemill_core::{Diagnostic, JobSpec};
-use tidemill_image::{HostView, ImplicitWorkspaceError, implicit_workspace, link_warnings};
+use tidemill_image::{
+    HostView, ImplicitWorkspaceError, implicit_workspace, link_warnings, written_workspace,
+};
 
 use crate::args::JobArgs;
 use crate::diagnostics::{FlagPlaces, Placed, Written, usual_flag};
@@ -80,7 +82,8 @@ pub(crate) fn checked(args: &JobArgs) -> Result<CheckedJob, Failure> {
             notes: {
                 let why = implied.err().filter(|_| !named);
                 let why = why.map(|why| format!("{why}, so the job has none; {}", why.hint()));
-                let warnings = link_warnings(&spec, &host, named);
+                let mut warnings = link_warnings(&spec, &host, named);
+                warnings.extend(written_workspace(&spec, &host));
                 let warnings = warnings
                     .iter()
                     .map(|text| format!("warning: {}", plain(text)));

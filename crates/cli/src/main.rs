@@ -156,10 +156,10 @@ async fn answer(
 ) -> Result<u8, Failure> {
     match query {
         Query::Ps(args) => command::ps::ps(hub, args, format, output, ui).await,
-        Query::Events(args) => command::events::events(hub, args, format, output).await,
+        Query::Events(args) => command::events::events(hub, args, format, output, ui).await,
         Query::Logs(args) => command::logs::logs(hub, args, format, output, ui).await,
         Query::One(what, args) => {
-            let id = session::find(hub, &args.id).await?;
+            let id = session::find(hub, &args.id, ui).await?;
             match what {
                 One::Show => command::show::show(hub, id, format, output).await,
                 One::Cancel => command::cancel::cancel(hub, id, format, output).await,

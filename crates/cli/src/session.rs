@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use tidemill_core::ExecutionId;
 use tidemill_hub::{Hub, HubConfig, HubError, Remnants, adapter};
-use tidemill_ledger::ListFilter;
-use tidemill_store::{OpenError, Resolve, StoreError, WriteError};
+use tidemill_ledger::{ListFilter, Snapshot};
+use tidemill_store::{ListCursor, OpenError, Resolve, StoreError, WriteError};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::GlobalArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::retention::retention;
 use crate::state_dir::state_dir;
-use crate::text::table::table;
+use crate::text::table::{short_id, table};
+use crate::ui::{Ui, plain};
 
 /// The width that the executions that could be meant are cut to, where they are listed.
 const CHOICES_WIDTH: usize = 100;
@@ -59,8 +60,9 @@ impl Remnants for SandboxRemnants {
 }
 
 /// Finds the execution that the user means: a whole id, its beginning or end, the beginning of what `ps`
-/// shows of it, or `last`.
-pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> {
+/// shows of it, `last`, or a name. An id goes before a name, and of several that have the name the newest
+/// is meant, which is said.
+pub(crate) async fn find(hub: &Hub, text: &str, ui: &Ui) -> Result<ExecutionId, Failure> {
     if text == LAST {
         let page = hub
             .list(&ListFilter::default(), 1, None)
@@ -76,13 +78,19 @@ pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> 
             });
     }
     let shown = text.escape_debug();
-    match hub.resolve(text).await.map_err(failed)? {
+    let resolved = hub.resolve(text).await.map_err(failed)?;
+    if !matches!(resolved, Resolve::Found(_))
+        && let Some(id) = named(hub, text, ui).await?
+    {
+        return Ok(id);
+    }
+    match resolved {
         Resolve::Found(id) => Ok(id),
         Resolve::Unknown => Err(Failure::new(
             FailureKind::Usage,
             format!("there is no execution `{shown}`"),
         )
-        .hint("`tidemill ps` lists them; the newest one is `last`")),
+        .hint("`tidemill ps` lists them with their names; the newest one is `last`")),
         Resolve::Ambiguous(ids) => {
             let mut failure = Failure::new(
                 FailureKind::Usage,
@@ -96,6 +104,47 @@ pub(crate) async fn find(hub: &Hub, text: &str) -> Result<ExecutionId, Failure> 
             let table = table(&meant, adapter::now(), Some(CHOICES_WIDTH));
             failure.choices = table.lines().map(str::to_owned).collect();
             Err(failure)
+        }
+    }
+}
+
+/// The newest execution with exactly this name.
+async fn named(hub: &Hub, name: &str, ui: &Ui) -> Result<Option<ExecutionId>, Failure> {
+    let filter = ListFilter {
+        name: Some(name.to_owned()),
+        ..ListFilter::default()
+    };
+    let executions = newest(hub, &filter, 2, None).await?.0;
+    let Some(first) = executions.first() else {
+        return Ok(None);
+    };
+    if executions.len() > 1 {
+        ui.note(&format!(
+            "several executions have the name `{}`; this is the newest, {}",
+            plain(name),
+            short_id(first)
+        ));
+    }
+    Ok(Some(first.id))
+}
+
+/// The newest executions behind a place, page by page; and whether there are more.
+pub(crate) async fn newest(
+    hub: &Hub,
+    filter: &ListFilter,
+    limit: usize,
+    mut after: Option<ListCursor>,
+) -> Result<(Vec<Snapshot>, bool), Failure> {
+    let mut executions = Vec::new();
+    loop {
+        let page = hub
+            .list(filter, limit - executions.len(), after)
+            .await
+            .map_err(failed)?;
+        executions.extend(page.executions);
+        after = page.next;
+        if after.is_none() || executions.len() >= limit {
+            return Ok((executions, after.is_some()));
         }
     }
 }

@@ -146,7 +146,7 @@ fn all_flags_are_checked_at_once() {
             "--label",
             "b",
             "--user",
-            "root",
+            "ada",
             "--timeout",
             "soon",
             "--workspace",
@@ -214,8 +214,8 @@ fn a_job_file_with_ten_mistakes_has_ten_places() {
     );
     let answer: Value = serde_json::from_slice(&output.stdout).expect("the answer is JSON");
     assert_eq!(answer["version"], 1);
-    assert_eq!(answer["diagnostics"].as_array().map(Vec::len), Some(10));
-    assert_eq!(answer["diagnostics"][9]["written"]["line"], 11);
+    assert_eq!(answer["mistakes"].as_array().map(Vec::len), Some(10));
+    assert_eq!(answer["mistakes"][9]["written"]["line"], 11);
 }
 
 #[test]

@@ -130,6 +130,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     let network = check_network(draft, &mut findings);
     let (network, grants) = grant::check_grants(draft, network, surroundings, &mut findings);
     let limits = quantity::check_limits(draft, &mut findings);
+    source::check_write(draft, workspace.as_ref(), &mut findings);
     let stop_signal = signal::check_stop_signal(draft, &mut findings);
     let user = quantity::check_user(draft, &mut findings);
     let stdin = check_stdin(draft, &mut findings);

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidemill_core::job::Workspace;
+use tidemill_core::job::{JobSpec, Workspace};
 
 use crate::account::UserDatabase;
 use crate::secret;
@@ -218,6 +218,28 @@ pub fn implicit_workspace(host: &HostView) -> Result<Workspace, ImplicitWorkspac
     }
     Ok(Workspace { path, write: false })
 }
+
+/// What a caller should know of a workspace that is written for real and is plainly no project.
+pub fn written_workspace(spec: &JobSpec, host: &HostView) -> Option<String> {
+    let workspace = spec
+        .workspace
+        .as_ref()
+        .filter(|workspace| workspace.write)?;
+    let real = fs::canonicalize(&workspace.path).ok()?;
+    let what = why_too_wide(&real, host).or_else(|| {
+        SYSTEM_BELOW
+            .iter()
+            .any(|path| real.starts_with(path))
+            .then_some("a part of this machine's system")
+    })?;
+    Some(format!(
+        "the job writes the real `{}`: {what}",
+        real.display()
+    ))
+}
+
+/// Whatever lies below these is the system's.
+const SYSTEM_BELOW: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/var/lib"];
 
 /// What a directory is that is no project, if that can be told from its path.
 pub(crate) fn why_too_wide(real: &Path, host: &HostView) -> Option<&'static str> {

@@ -40,7 +40,9 @@ pub use device::DeviceError;
 pub use environment::PATH_DEFAULT;
 pub use glob::{GatherError, LOOKED_AT_MAX};
 pub use host_image::MACHINE_ID;
-pub use host_view::{HostView, HostViewError, ImplicitWorkspaceError, implicit_workspace};
+pub use host_view::{
+    HostView, HostViewError, ImplicitWorkspaceError, implicit_workspace, written_workspace,
+};
 pub use layer::{LayerError, LayerKey, SINGLE_FILES_MAX, archive_key, build_layer, layer_keys};
 pub use link_warning::link_warnings;
 pub use plan::{HOSTNAME, PlanError, Planned, plan};

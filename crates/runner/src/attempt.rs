@@ -233,7 +233,7 @@ fn log_room(spool: &Path, limit: ByteSize) -> ByteSize {
 
 fn host_memory() -> ByteSize {
     let info = rustix::system::sysinfo();
-    ByteSize(u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit)))
+    ByteSize(info.totalram.saturating_mul(u64::from(info.mem_unit)))
 }
 
 fn not_started() -> JobEnd {

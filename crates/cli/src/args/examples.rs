@@ -8,8 +8,17 @@ Examples:
   tidemill logs -f last                  follow the newest one from another terminal
   tidemill doctor                        what this machine can do
 
-Exit codes: the job's own; 128+n if signal n ended it; 124 time limit; 125 Tidemill could not run
-it; 126 not executable; 127 not found; 130 cancelled; 2 wrong usage.";
+Exit status:
+  The job's own; 128+n if signal n ended it; 124 time limit; 125 Tidemill could not run it;
+  126 not executable; 127 not found; 130 cancelled; 2 wrong usage.
+
+Environment:
+  TIDEMILL_STATE        the state directory, unless --state-dir names one
+  TIDEMILL_KEEP_FOR     how long an execution is kept after its end [default: 90d]
+  TIDEMILL_KEEP_COUNT   how many executions are kept [default: 10000]
+  TIDEMILL_KEEP_BYTES   how much room their records and logs may take [default: 20GiB]
+  TIDEMILL_LOG          what Tidemill itself does, on standard error, such as tidemill_runner=debug
+  NO_COLOR              no colours";
 
 pub(super) const RUN: &str = "\
 Examples:
@@ -39,8 +48,9 @@ The job's output comes out as it is written, standard output and standard error 
 
 The first Ctrl-C asks the job to end and gives it its grace; the second kills it.
 
-Exit codes: the job's own; 128+n if signal n ended it; 124 time limit; 125 Tidemill could not run
-it; 126 not executable; 127 not found; 130 cancelled; 2 wrong usage.";
+Exit status:
+  The job's own; 128+n if signal n ended it; 124 time limit; 125 Tidemill could not run it;
+  126 not executable; 127 not found; 130 cancelled; 2 wrong usage.";
 
 pub(super) const PS: &str = "\
 Examples:
@@ -81,6 +91,7 @@ left out. What Tidemill noted of the job follows on standard error, unless --raw
 pub(super) const CANCEL: &str = "\
 Examples:
   tidemill cancel last
+  tidemill cancel nightly                what was run with --name nightly
   tidemill cancel 4f0c2a9d81e3";
 
 pub(super) const WAIT: &str = "\

@@ -67,7 +67,7 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "What the job sees")]
     pub(crate) no_workspace: bool,
 
-    /// Let the job write the real directory
+    /// Let the job write the real directory; --disk does not bound what it writes there
     #[arg(long, help_heading = "What the job sees")]
     pub(crate) write: bool,
 
@@ -111,10 +111,15 @@ pub(crate) struct JobArgs {
     pub(crate) grants: Vec<String>,
 
     /// Memory of all its processes together, such as 512MiB [default: 7/8 of this machine's]
+    ///
+    /// The files that it writes are in memory too and count, unless --disk is more than half of this
+    /// machine's memory.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) memory: Option<String>,
 
     /// CPU time per wall time, such as 1.5 [default: all CPUs]
+    ///
+    /// Without root it takes a control group of your own; `tidemill doctor` says how to get one.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(crate) cpus: Option<String>,
 
@@ -123,6 +128,10 @@ pub(crate) struct JobArgs {
     pub(crate) pids: Option<String>,
 
     /// Bytes that it may write, such as 1GiB [default: half of this machine's memory]
+    ///
+    /// They are in memory and count towards --memory as well; more than half of this machine's memory
+    /// goes to the disk of the state directory. What is written for real (--write, `bind:…:rw`) is not
+    /// bounded.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) disk: Option<String>,
 
@@ -130,7 +139,7 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) shm: Option<String>,
 
-    /// Time from the program's start to its end, such as 30s or 1h30m
+    /// Time from the program's start to its end, such as 30s, 1h30m or 90 (seconds) [default: no limit]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) timeout: Option<String>,
 
@@ -150,6 +159,9 @@ pub(crate) struct JobArgs {
     pub(crate) log_limit: Option<String>,
 
     /// Who the program is in the sandbox, by number
+    ///
+    /// User 0 (or `root`) is root by name and has no capabilities: chown, su and package managers that
+    /// change users do not work.
     #[arg(long, value_name = "UID[:GID]", help_heading = "How it runs")]
     pub(crate) user: Option<String>,
 
@@ -161,7 +173,7 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "How it runs")]
     pub(crate) tty: bool,
 
-    /// A name, for finding it again
+    /// A name, by which `show`, `logs`, `cancel` and the others find it again
     #[arg(long, value_name = "NAME", help_heading = "Record")]
     pub(crate) name: Option<String>,
 

@@ -26,6 +26,13 @@ pub(crate) fn hint(
     if error.kind() == ErrorKind::UnknownArgument {
         return unknown_flag(error, &arguments);
     }
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(hint) = other_tools::command_hint(word)
+    {
+        error.remove(ContextKind::SuggestedSubcommand);
+        return Some(hint.to_owned());
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     run_forgotten(error, arguments.into_iter(), |name| is_program(name, &path))
 }
@@ -140,6 +147,28 @@ mod tests {
             let usage = format!("Usage: tidemill {} [OPTIONS] [PROGRAM]...", line[0]);
             assert!(text.contains(&usage), "{line:?}: {text}");
         }
+    }
+
+    #[test]
+    fn commands_of_other_tools_have_their_hint_and_no_other() {
+        for (word, expected) in [
+            ("kill", "tidemill cancel ID"),
+            ("stop", "tidemill cancel ID"),
+            ("ls", "tidemill ps"),
+            ("list", "tidemill ps"),
+            ("rm", "TIDEMILL_KEEP_FOR"),
+            ("prune", "TIDEMILL_KEEP_FOR"),
+            ("exec", "tidemill run --tty"),
+        ] {
+            let (hint, text) = said(&[word, "x"]);
+            assert!(
+                hint.is_some_and(|hint| hint.contains(expected)),
+                "{word}: {text}"
+            );
+            assert!(!text.contains("tip:"), "{word}: {text}");
+        }
+        let (hint, text) = said(&["run", "--mem", "1GiB", "true"]);
+        assert_eq!(hint.as_deref(), Some("write --memory SIZE"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Flags by which other tools that run jobs know the same thing.
+//! Flags and commands by which other tools that run jobs know the same thing.
 
 /// What they write, and what is written here.
 const FLAGS: &[(&[&str], &str)] = &[
@@ -29,7 +29,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
     (&["-w", "--cwd", "--chdir", "-C"], "write --workdir PATH"),
     (&["-u"], "write --user UID[:GID]"),
-    (&["-m"], "write --memory SIZE"),
+    (&["-m", "--mem"], "write --memory SIZE"),
     (&["-l"], "write --label KEY=VALUE"),
     (&["-n"], "write --name NAME"),
     (&["--network"], "write --net none or --net host"),
@@ -60,6 +60,33 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
 ];
 
+/// Their commands, and what is written here.
+const COMMANDS: &[(&[&str], &str)] = &[
+    (&["kill", "stop", "abort"], "write tidemill cancel ID"),
+    (&["ls", "list", "jobs"], "write tidemill ps"),
+    (
+        &["rm", "remove", "prune", "clean", "gc"],
+        "records go by themselves: TIDEMILL_KEEP_FOR, TIDEMILL_KEEP_COUNT and TIDEMILL_KEEP_BYTES say when",
+    ),
+    (
+        &["exec", "attach", "enter"],
+        "nobody enters a job that runs; run it again with tidemill run --tty",
+    ),
+    (&["inspect", "status"], "write tidemill show ID"),
+];
+
+/// What to write for a command that is none of ours.
+pub(super) fn command_hint(command: &str) -> Option<&'static str> {
+    advice(COMMANDS, command)
+}
+
+fn advice(table: &'static [(&[&str], &str)], name: &str) -> Option<&'static str> {
+    table
+        .iter()
+        .find(|(names, _)| names.contains(&name))
+        .map(|(_, advice)| *advice)
+}
+
 /// What to write for a flag that `run` and `explain` do not know.
 pub(super) fn hint(flag: &str, arguments: &[String]) -> Option<String> {
     let takes_a_job = arguments
@@ -77,8 +104,5 @@ pub(super) fn hint(flag: &str, arguments: &[String]) -> Option<String> {
         }
     }
     let name = flag.split('=').next().unwrap_or(flag);
-    FLAGS
-        .iter()
-        .find(|(names, _)| names.contains(&name))
-        .map(|(_, advice)| (*advice).to_owned())
+    advice(FLAGS, name).map(str::to_owned)
 }

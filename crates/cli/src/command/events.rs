@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::{failed, find};
 use crate::text::event;
+use crate::ui::Ui;
 
 /// Events that are read at once.
 const PAGE_EVENTS: usize = 500;
@@ -17,8 +18,9 @@ pub(crate) async fn events(
     args: &EventsArgs,
     format: Format,
     output: &mut Output,
+    ui: &Ui,
 ) -> Result<u8, Failure> {
-    let id = find(hub, &args.id.id).await?;
+    let id = find(hub, &args.id.id, ui).await?;
     let mut after = 0;
     loop {
         let page = hub.events(id, after, PAGE_EVENTS).await.map_err(failed)?;

@@ -32,7 +32,7 @@ pub(crate) async fn logs(
             Failure::new(FailureKind::Usage, message).hint("leave out --raw or --format json")
         );
     }
-    let id = find(hub, &args.id.id).await?;
+    let id = find(hub, &args.id.id, ui).await?;
     let mut view = hub.open_log(id, None).await.map_err(failed)?;
     place(&mut view, args).map_err(|error| unreadable(&LogViewError::Read(error)))?;
     let mut form = Form::new(args.raw, format);

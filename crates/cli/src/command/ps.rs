@@ -14,7 +14,7 @@ use tidemill_store::ListCursor;
 use crate::args::{Format, PsArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
-use crate::session::{failed, find};
+use crate::session::{failed, find, newest};
 use crate::text::table::{short_id, table};
 use crate::ui::Ui;
 
@@ -39,7 +39,7 @@ pub(crate) async fn ps(
     let filter = filter_of(args)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let after = match &args.after {
-        Some(text) => Some(place_of(hub, text).await?),
+        Some(text) => Some(place_of(hub, text, ui).await?),
         None => None,
     };
     let (executions, more) = newest(hub, &filter, limit, after).await?;
@@ -77,34 +77,13 @@ const fn nothing(args: &PsArgs) -> &'static str {
 }
 
 /// The place in the list right after one execution.
-async fn place_of(hub: &Hub, text: &str) -> Result<ListCursor, Failure> {
-    let id = find(hub, text).await?;
+async fn place_of(hub: &Hub, text: &str, ui: &Ui) -> Result<ListCursor, Failure> {
+    let id = find(hub, text, ui).await?;
     let snapshot = hub.snapshot(id).await.map_err(failed)?;
     Ok(ListCursor {
         created_at: snapshot.created_at,
         id,
     })
-}
-
-/// The newest executions behind a place, page by page; and whether there are more.
-async fn newest(
-    hub: &Hub,
-    filter: &ListFilter,
-    limit: usize,
-    mut after: Option<ListCursor>,
-) -> Result<(Vec<Snapshot>, bool), Failure> {
-    let mut executions = Vec::new();
-    loop {
-        let page = hub
-            .list(filter, limit - executions.len(), after)
-            .await
-            .map_err(failed)?;
-        executions.extend(page.executions);
-        after = page.next;
-        if after.is_none() || executions.len() >= limit {
-            return Ok((executions, after.is_some()));
-        }
-    }
 }
 
 /// Reads what the flags ask for. Separate from the flags themselves, so that a wrong state is

@@ -55,7 +55,7 @@ pub(super) fn check_limits(draft: &Draft, findings: &mut Findings) -> Limits {
         .unwrap_or(PIDS_DEFAULT),
         disk: size(findings, "/limits/disk", limits.disk.as_deref(), DISK_MIN),
         shm: shm(findings, limits.shm.as_deref(), memory),
-        timeout: duration(findings, "/limits/timeout", limits.timeout.as_deref()),
+        timeout: timeout(findings, limits.timeout.as_deref()),
         grace: grace(findings, limits.grace.as_deref()),
         log: size(findings, "/limits/log", limits.log.as_deref(), LOG_MIN).unwrap_or(LOG_DEFAULT),
         open_files: count(
@@ -94,7 +94,10 @@ pub(super) fn check_priority(draft: &Draft, findings: &mut Findings) -> i32 {
 
 pub(super) fn check_user(draft: &Draft, findings: &mut Findings) -> Option<User> {
     let text = draft.user.as_deref()?;
+    // The one name that has the same number everywhere.
+    let number = |part| if part == "root" { "0" } else { part };
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    let (uid, gid) = (number(uid), number(gid));
     let id = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse::<u32>().ok().filter(|id| *id <= USER_ID_MAX))
@@ -208,6 +211,21 @@ fn count(
 
 fn duration(findings: &mut Findings, place: &str, text: Option<&str>) -> Option<Millis> {
     report(findings, place, parse_duration(text?))
+}
+
+fn timeout(findings: &mut Findings, text: Option<&str>) -> Option<Millis> {
+    let place = "/limits/timeout";
+    if matches!(text.map(str::trim), Some("0" | "0s" | "0ms")) {
+        findings
+            .error(
+                DiagnosticCode::Quantity,
+                place,
+                "a time limit of 0 leaves no time to run",
+            )
+            .hint("leave it out for no time limit");
+        return None;
+    }
+    duration(findings, place, text)
 }
 
 /// A grace of zero is a kill at once, so it is the one length of time that may be zero.

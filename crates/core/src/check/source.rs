@@ -305,6 +305,17 @@ pub(super) fn check_workspace(
     })
 }
 
+/// A disk limit bounds the private layer, and nothing that is written for real.
+pub(super) fn check_write(draft: &Draft, workspace: Option<&Workspace>, findings: &mut Findings) {
+    if draft.limits.disk.is_some() && workspace.is_some_and(|workspace| workspace.write) {
+        findings.warning(
+            DiagnosticCode::Redundant,
+            "/limits/disk",
+            "it does not bound what the job writes into the real workspace, only what it writes elsewhere",
+        );
+    }
+}
+
 pub(super) fn check_workdir(
     draft: &Draft,
     workspace: Option<&Workspace>,

@@ -80,7 +80,7 @@ fn the_smallest_job_has_every_default() {
 
 #[test]
 fn a_full_job_comes_through_as_written() {
-    let spec = accepts(&json!({
+    let (spec, diagnostics) = check_json(&json!({
         "version": 1,
         "name": "nightly build",
         "labels": { "team/area": "storage" },
@@ -111,6 +111,13 @@ fn a_full_job_comes_through_as_written() {
         "priority": -3,
         "estimate": "1m30s"
     }));
+    // The workspace is written for real, where no limit of disk holds.
+    let places: Vec<&str> = diagnostics
+        .iter()
+        .map(|found| found.place.as_str())
+        .collect();
+    assert_eq!(places, ["/limits/disk"], "{diagnostics:?}");
+    let spec = spec.expect("a warning is no error");
     assert_eq!(
         spec.image,
         Image::Dir {
@@ -303,7 +310,7 @@ fn every_field_refuses_what_it_cannot_be() {
         ("pass_env", json!(["HUGE"]), "/pass_env/0 variable_too_long"),
         ("pass_env", json!(["LATIN"]), "/pass_env/0 not_utf8"),
         ("network", json!("Host"), "/network unknown_value"),
-        ("user", json!("root"), "/user user_form"),
+        ("user", json!("ada"), "/user user_form"),
         ("user", json!("1:"), "/user user_form"),
         ("user", json!("-1"), "/user user_form"),
         ("user", json!(65_536), "/user out_of_range"),
