@@ -93,14 +93,14 @@ pub fn probe_host() -> HostSupport {
     checks.push(device(
         "kvm",
         "/dev/kvm",
-        "the microVM tier",
+        "--grant kvm",
         "sudo modprobe kvm-intel (or kvm-amd); in a virtual machine, its own host must allow nesting",
         "add this user to the device's group and log in again: sudo usermod -aG kvm $USER",
     ));
     checks.push(device(
         "fuse",
         "/dev/fuse",
-        "FUSE mounts",
+        "--grant fuse",
         "sudo modprobe fuse",
         "sudo chmod 666 /dev/fuse, which is its usual mode",
     ));

@@ -1,8 +1,11 @@
 //! `tidemill doctor`.
 
+mod fixes;
+
 use serde::Serialize;
 use tidemill_sandbox::{Check, CheckState, HostSupport, probe_host};
 
+use self::fixes::{Admin, fixes};
 use crate::args::Format;
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
@@ -34,7 +37,7 @@ pub(crate) fn doctor(format: Format, output: &mut Output) -> Result<u8, Failure>
                 checks: &host.checks,
             })?;
         }
-        Format::Text => output.line(&page(&host))?,
+        Format::Text => output.line(&page(&host, &Admin::here()))?,
     }
     if can_isolate {
         Ok(0)
@@ -43,7 +46,7 @@ pub(crate) fn doctor(format: Format, output: &mut Output) -> Result<u8, Failure>
     }
 }
 
-fn page(host: &HostSupport) -> String {
+fn page(host: &HostSupport, admin: &Admin) -> String {
     let width = host
         .checks
         .iter()
@@ -51,6 +54,7 @@ fn page(host: &HostSupport) -> String {
         .max()
         .unwrap_or(0);
     let mut lines = Vec::new();
+    let fixes = fixes(&host.checks, admin);
     for (index, check) in host.checks.iter().enumerate() {
         let state = match check.state {
             CheckState::Ok => "ok",
@@ -61,7 +65,6 @@ fn page(host: &HostSupport) -> String {
             name,
             found,
             blocked_by,
-            fix,
             ..
         } = check;
         let twin = host.checks[..index].iter().find(|twin| {
@@ -74,7 +77,7 @@ fn page(host: &HostSupport) -> String {
         lines.push(format!("{state:<8}  {name:<width$}  {found}"));
         let below = |label: &str, text: &str| format!("{:10}{label}: {}", "", plain(text));
         lines.extend(blocked_by.iter().map(|rule| below("blocked by", rule)));
-        lines.extend(fix.iter().map(|fix| below("fix", fix)));
+        lines.extend(fixes[index].iter().map(|fix| below(fix.label, &fix.text)));
     }
     let verdict = if host.can_isolate() {
         "jobs can run on this machine"
@@ -126,7 +129,7 @@ mod tests {
                 ),
             ],
         };
-        insta::assert_snapshot!(page(&host), @r"
+        insta::assert_snapshot!(page(&host, &Admin::Sudo), @r"
         ok        overlay          something
         missing   user-namespaces  something
                   blocked by: a sysctl
@@ -154,7 +157,7 @@ mod tests {
                 check("short", CheckState::Ok, "/sys/fs/cgroup/cpu"),
             ],
         };
-        insta::assert_snapshot!(page(&host), @r"
+        insta::assert_snapshot!(page(&host, &Admin::Sudo), @r"
         ok        memory  version 2 below /sys/fs/cgroup/user.slice/u…lice/x.scope
         ok        pids    the same as memory
         limited   cpu     version 2 below /sys/fs/cgroup/user.slice/u…lice/x.scope
