@@ -220,10 +220,13 @@ impl Checker {
             println!("{name:<9} {:>7.1} s  {how}", took.as_secs_f64());
         }
         if ended.iter().any(|(name, ..)| *name == "tests") {
-            println!("{}", self.totals.get());
-            // Missing if the tests could not be built.
-            let skips = fs::read_to_string(self.skips()).unwrap_or_default();
-            print!("{}", totals::skips(&skips));
+            let totals = self.totals.get();
+            println!("{totals}");
+            // What tests noted that ran earlier says nothing of this run.
+            if totals.is_counted() {
+                let skips = fs::read_to_string(self.skips()).unwrap_or_default();
+                print!("{}", totals::skips(&skips));
+            }
         }
         Ok(!ended
             .iter()

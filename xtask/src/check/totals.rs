@@ -9,6 +9,8 @@ pub(super) struct Totals {
     passed: u64,
     failed: u64,
     left_out: u64,
+    /// A test runner gave a total, so that there were tests.
+    is_counted: bool,
     /// From nextest's summary, which has the last word: what it shows of failed tests has lines of
     /// libtest in it.
     is_summary: bool,
@@ -27,8 +29,14 @@ impl Totals {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
             left_out: self.left_out + other.left_out,
+            is_counted: self.is_counted || other.is_counted,
             is_summary: false,
         }
+    }
+
+    /// False if no test was run, because the tests could not be built.
+    pub(super) const fn is_counted(self) -> bool {
+        self.is_counted
     }
 
     /// Counts a line if it is a summary:
@@ -52,6 +60,7 @@ impl Totals {
         } else {
             return;
         };
+        self.is_counted = true;
         for part in counts.split([';', ',', '.']) {
             let mut words = part.split_whitespace();
             let (Some(number), Some(what)) = (words.next(), words.next()) else {
@@ -76,8 +85,12 @@ impl fmt::Display for Totals {
             passed,
             failed,
             left_out,
+            is_counted,
             is_summary: _,
         } = self;
+        if !is_counted {
+            return f.write_str("tests: not built");
+        }
         write!(
             f,
             "tests: {passed} passed, {failed} failed, {left_out} left out by the runner"
@@ -166,10 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_not_counted() {
-        let lines = ["3 passed", "error: test failed", ""];
+    fn without_a_total_nothing_was_built() {
+        let lines = ["3 passed", "error: could not compile `x`", ""];
+        assert_eq!(totals(&lines), "tests: not built");
+        let none = "Summary [ 0.1s] 0 tests run: 0 passed, 0 skipped";
         assert_eq!(
-            totals(&lines),
+            totals(&[none]),
             "tests: 0 passed, 0 failed, 0 left out by the runner"
         );
     }
