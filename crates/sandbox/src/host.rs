@@ -421,7 +421,7 @@ fn device(name: &str, path: &str, what_for: &str, load: &str, open_up: &str) -> 
         Err(error) => Check::new(
             name,
             CheckState::Limited,
-            format!("not for jobs yet; {what_for} will need {path}"),
+            format!("{path} is needed for {what_for}, and cannot be opened"),
         )
         .blocked_by(format!("opening {path}: {error}"))
         .fix(if error.kind() == io::ErrorKind::PermissionDenied {
