@@ -54,6 +54,24 @@ fn user_namespaces_are_made_with_their_grant_alone(#[case] mode: Mode) {
     );
 }
 
+/// Whoever has a namespace of control groups may mount them: a job must not lift its own limits.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn control_groups_stay_out_of_reach(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !needs(&["unshare", "mount"]) {
+        return;
+    }
+    let text = "unshare -UrmC true 2>/dev/null && echo made; \
+                unshare -Urm sh -c 'for kind in cgroup2 cgroup; do \
+                    mount -t $kind none /mnt 2>/dev/null && echo mounted $kind; done; true'";
+    let done = world.job(text).args(["--grant", "userns"]).run();
+    assert_eq!((done.code, done.out().as_str()), (0, ""), "{done}");
+}
+
 /// In a user namespace of its own, a job is root over nothing of the host's.
 #[rstest]
 #[case::root(Mode::Root)]

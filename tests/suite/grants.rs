@@ -618,3 +618,19 @@ fn a_device_of_this_host_is_planned_and_told() {
         assert_eq!(named.len(), 1, "{told:#}");
     }
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_bind_whose_name_begins_like_another_covers_nothing(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // The workspace of a trial lies below /tmp.
+    let done = world
+        .job("pwd; ls -d /t")
+        .args(["--grant", "bind:/srv:/t"])
+        .run();
+    let place = world.work().display().to_string();
+    assert_eq!(done.out(), format!("{place}\n/t\n"), "{done}");
+}

@@ -49,6 +49,27 @@ fn a4_running_out_of_memory_names_limit_peak_and_victim(#[case] mode: Mode) {
     }
 }
 
+/// Where a job's memory is files, none of its processes is large: the kernel must not take those that
+/// watch over it.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a4_files_that_fill_the_memory_end_the_job_and_nobody_else(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world
+        .job("head -c 100M /dev/zero > /tmp/x; sleep 1")
+        .args(["--memory", "24MiB"])
+        .run();
+    let record = done.record();
+    assert_eq!(
+        (record.state(), record.reason()),
+        ("failed", "memory"),
+        "{done}"
+    );
+}
+
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]

@@ -253,6 +253,8 @@ pub(crate) struct JobCgroup {
     before: Counters,
     /// What is read or written for every job, kept open.
     files: Files,
+    /// True if something could not be set: nobody knows what holds in it.
+    is_spoiled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -303,6 +305,7 @@ impl JobCgroup {
             limits: None,
             before: Counters::default(),
             files: Files::default(),
+            is_spoiled: false,
         };
         if let Some((directory, controllers)) = &places.unified {
             let path = directory.join(leaf);
@@ -349,10 +352,12 @@ impl JobCgroup {
     ///
     /// # Errors
     /// The file that could not be written, and why.
-    pub(crate) fn join(&self) -> Result<(), (PathBuf, io::Error)> {
+    pub(crate) fn join(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        self.is_spoiled = true;
         for directory in self.paths() {
             write(&directory.join("cgroup.procs"), "0")?;
         }
+        self.is_spoiled = false;
         Ok(())
     }
 
@@ -361,6 +366,26 @@ impl JobCgroup {
     /// # Errors
     /// The file that could not be written, and why.
     pub(crate) fn begin(&mut self, limits: &Limits) -> Result<(), (PathBuf, io::Error)> {
+        self.is_spoiled = true;
+        self.change(limits)?;
+        self.is_spoiled = false;
+        Ok(())
+    }
+
+    /// Takes the limits of memory and CPU away, so that they do not bound what the warden does between
+    /// jobs.
+    pub(crate) fn end(&mut self) {
+        let Some(limits) = self.limits else { return };
+        self.is_spoiled |= self
+            .change(&Limits {
+                memory: None,
+                cpus: None,
+                ..limits
+            })
+            .is_err();
+    }
+
+    fn change(&mut self, limits: &Limits) -> Result<(), (PathBuf, io::Error)> {
         let old = self.limits.take();
         if let Some(path) = &self.unified {
             for controller in Controller::ALL {
@@ -385,6 +410,9 @@ impl JobCgroup {
     /// True if the next job's figures can be told from those of the jobs before it: the most processes
     /// at one time cannot be counted anew, and what a job has left in memory stays.
     pub(crate) fn is_as_new(&self) -> bool {
+        if self.is_spoiled {
+            return false;
+        }
         let left = match &self.files.memory_usage {
             Some(file) => number(file),
             // The peak of version 2 cannot be counted anew.
@@ -489,6 +517,11 @@ pub(crate) fn remove_group(path: &Path) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(2);
     let start = now();
     loop {
+        // A job with groups of its own may have made some below.
+        let below = fs::read_dir(path).into_iter().flatten().flatten();
+        for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            remove_group(&entry.path())?;
+        }
         match fs::remove_dir(path) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -603,7 +636,8 @@ fn set_legacy(
                 files.push(with_swap);
             }
             // Memory alone may never be more than memory and swap together.
-            let grows = old.is_some_and(|old| value(limits) == -1 || value(old) < value(limits));
+            let size = |limits: &Limits| limits.memory.map_or(u64::MAX, |size| size.0);
+            let grows = old.map_or(u64::MAX, size) < size(limits);
             if grows {
                 files.reverse();
             }

@@ -41,9 +41,12 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 const DISK_INTERVAL: Duration = Duration::from_millis(500);
 /// A private layer in memory with less than this free was full: a write of a page or two was refused.
 const ALMOST_FULL: u64 = 64 * 1024;
-/// What is added to the job's badness, in thousandths of all memory: when memory runs out, the kernel
-/// takes a process of the job, which is to blame, before process 1, which has to tell of it.
-const JOB_EAGERNESS: i32 = 200;
+/// How readily the kernel ends the job's processes, of 1,000: when memory runs out it takes one of them,
+/// which are to blame, before process 1 and the warden, which have to tell of it.
+const JOB_EAGERNESS: i32 = 1000;
+/// How long after the job's time limit process 1 ends it, if whoever should have done it did not: it may be
+/// stopped, or have lost its processor.
+const TIME_LIMIT_MARGIN: Duration = Duration::from_secs(1);
 /// The largest file, in bytes. The private layer's own bound is lower, and is told by ENOSPC.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 
@@ -73,7 +76,9 @@ pub(crate) enum Report {
         disk_full: bool,
         shared_memory_full: bool,
         pids_full: bool,
+        time_limit: bool,
         refused_calls: Vec<RefusedCall>,
+        made_sockets: bool,
     },
 }
 
@@ -126,6 +131,9 @@ struct Watch {
     shared_memory: OwnedFd,
     main: i32,
     asked: Asked,
+    /// When process 1 itself ends the job.
+    deadline: Option<Instant>,
+    time_limit: bool,
     refusals: RefusalNotes,
     started: Instant,
     memory_limit: Option<u64>,
@@ -203,7 +211,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         u64::from(builder.uid == request.root.account.user.uid) + u64::from(!birth.watch_pids);
     eagerness.set(JOB_EAGERNESS);
     let (main, listener) = start_job(&request, stdio, denies_groups, spare)?;
-    eagerness.set(0);
+    eagerness.take_back();
     let watch = Watch {
         channel: birth.channel,
         children,
@@ -211,6 +219,10 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         shared_memory,
         main,
         asked: Asked::Nothing,
+        deadline: (request.limits.timeout)
+            .and_then(|limit| now().checked_add(limit.as_duration()))
+            .map(|end| end + TIME_LIMIT_MARGIN),
+        time_limit: false,
         refusals: RefusalNotes::new(listener),
         started: now(),
         memory_limit: request
@@ -236,17 +248,35 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
 /// changes its user, and with that loses its own /proc entries; a child inherits the value, and not
 /// the descriptor. It decides about nothing but which process is ended first, so a host where it
 /// cannot be changed is no reason to fail.
-struct OomEagerness(Option<OwnedFd>);
+struct OomEagerness {
+    file: Option<OwnedFd>,
+    /// What it was.
+    own: Vec<u8>,
+}
 
 impl OomEagerness {
     fn open() -> Self {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        Self(rustix::fs::open("/proc/self/oom_score_adj", flags, Mode::empty()).ok())
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open("/proc/self/oom_score_adj", flags, Mode::empty()).ok();
+        let mut own = vec![0; 16];
+        let length = file
+            .as_ref()
+            .and_then(|file| rustix::io::pread(file, &mut own, 0).ok());
+        own.truncate(length.unwrap_or(0));
+        Self { file, own }
     }
 
     fn set(&self, value: i32) {
-        if let Some(file) = &self.0 {
-            rustix::io::pwrite(file, value.to_string().as_bytes(), 0).ok();
+        self.write(value.to_string().as_bytes());
+    }
+
+    fn take_back(&self) {
+        self.write(&self.own);
+    }
+
+    fn write(&self, value: &[u8]) {
+        if let Some(file) = &self.file {
+            rustix::io::pwrite(file, value, 0).ok();
         }
     }
 }
@@ -525,8 +555,10 @@ impl Watch {
             disk_bytes: used,
             disk_full: self.disk_full,
             shared_memory_full: self.shared_memory_full,
+            time_limit: self.time_limit,
             pids_full: self.pids_limit.is_some_and(|limit| self.peak_pids >= limit),
             refused_calls: self.refusals.take(),
+            made_sockets: self.refusals.made_sockets(),
         };
         tell(self.channel.as_fd(), &report);
         process::exit_now(0)
@@ -656,6 +688,12 @@ impl Watch {
     fn look(&mut self) {
         self.look_at_disk();
         self.shared_memory_full |= is_full(&self.shared_memory);
+        if self.deadline.is_some_and(|deadline| now() >= deadline) {
+            self.time_limit = true;
+            self.asked = Asked::AtOnce;
+            // Nobody there is no error.
+            process::kill(-1, libc::SIGKILL).ok();
+        }
         self.look_at_processes(0);
     }
 

@@ -2,8 +2,8 @@
 //!
 //! It belongs to the launcher's user namespace and not to a job's, so that no job can change anything in
 //! it. To make one takes longer than all other namespaces together, so it is kept from job to job, one
-//! at a time, as long as nothing in it tells that there was a job before: no socket is left, and the
-//! kernel's counters are what they were.
+//! at a time, as long as no job has made a socket of a network in it, which process 1 hears of. What it
+//! tells itself (no socket is left, the kernel's counters are what they were) is looked at too.
 
 use std::fs::File;
 use std::io;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio as ProcessStdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tidemill_core::Grant;
 use tidemill_core::job::Network;
@@ -75,6 +75,9 @@ struct Inner {
     no_sub_ids: Option<String>,
     wardens: Mutex<Wardens>,
 }
+
+/// Wardens without a sandbox that are kept beside one for each that has one.
+const SPARE_WARDENS_MAX: usize = 8;
 
 /// The wardens that there are.
 #[derive(Debug, Default)]
@@ -203,6 +206,12 @@ impl Launcher {
         let mut wardens = self.wardens();
         wardens.busy -= 1;
         wardens.idle.push(link);
+        // What a crowd of jobs needed is too much for those that follow.
+        let most = wardens.busy + SPARE_WARDENS_MAX;
+        if wardens.idle.len() > most {
+            let surplus = wardens.idle.len() - most;
+            wardens.idle.drain(..surplus);
+        }
     }
 
     /// How ids of jobs are mapped.
@@ -247,7 +256,7 @@ impl Launcher {
             Ok(missing) => Ok(Sandbox {
                 name: request.name.clone(),
                 killer: Killer {
-                    socket: Arc::clone(&link.socket),
+                    socket: Arc::downgrade(&link.socket),
                     job,
                 },
                 link: Some(link),
@@ -371,7 +380,8 @@ pub struct Sandbox {
 /// Signals and kills a sandbox while somebody else waits for it.
 #[derive(Debug, Clone)]
 pub struct Killer {
-    socket: Arc<OwnedFd>,
+    /// Gone with its sandbox: who keeps this keeps no warden.
+    socket: Weak<OwnedFd>,
     job: u64,
 }
 
@@ -388,8 +398,11 @@ impl Killer {
 
     fn order(&self, order: Order) {
         let job = self.job;
+        let Some(socket) = self.socket.upgrade() else {
+            return;
+        };
         let bytes = serde_json::to_vec(&ToWarden::Order { job, order }).unwrap_or_default();
-        if let Err(error) = socket::send(self.socket.as_fd(), &bytes, &[]) {
+        if let Err(error) = socket::send(socket.as_fd(), &bytes, &[]) {
             tracing::debug!(%error, "a sandbox that has ended was given an order");
         }
     }
@@ -411,10 +424,13 @@ impl Sandbox {
     /// # Errors
     /// If the launcher is gone. Then the job is gone too, and how it ended is not known.
     pub fn wait(mut self) -> Result<Ended, StartError> {
-        let notice = self.launcher.hear(&self.killer.socket, &self.name)?;
-        if let Some(link) = self.link.take() {
-            self.launcher.give_back(link);
+        let link = self.link.take().ok_or_else(out_of_turn)?;
+        let heard = self.launcher.hear(&link.socket, &self.name);
+        match &heard {
+            Ok(_) => self.launcher.give_back(link),
+            Err(_) => self.launcher.wardens().busy -= 1,
         }
+        let notice = heard?;
         match notice {
             Notice::Ended { ended } => Ok(ended),
             Notice::StartFailed { error } => Err(error),
@@ -426,8 +442,9 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         // Nobody hears any more how it ends: its warden kills it, and ends with its link.
-        if self.link.take().is_some() {
+        if self.link.is_some() {
             self.killer.kill();
+            self.link = None;
             self.launcher.wardens().busy -= 1;
         }
     }

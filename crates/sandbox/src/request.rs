@@ -208,6 +208,8 @@ pub struct Ended {
     pub pids_refused: u64,
     /// True if the job was seen to have as many processes as it may, where no control group counts.
     pub pids_full: bool,
+    /// True if process 1 ended it at its time limit, because nobody else had.
+    pub time_limit: bool,
     /// True if the private layer was full at some time.
     pub disk_full: bool,
     /// True if /dev/shm was full at some time.

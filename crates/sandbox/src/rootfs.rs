@@ -5,6 +5,7 @@
 use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use tidemill_core::grant::PathAccess;
@@ -245,7 +246,7 @@ pub(crate) fn build(
     let covered = |path: &str| {
         plan.mounts
             .iter()
-            .any(|mount| path.starts_with(mount.dest.as_str()))
+            .any(|mount| Path::new(path).starts_with(&mount.dest))
     };
     for path in TEMPORARY.into_iter().filter(|path| !covered(path)) {
         site.make_temporary(root.as_fd(), path)?;

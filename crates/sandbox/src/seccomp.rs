@@ -20,7 +20,7 @@ pub(crate) use refusals::RefusalNotes;
 pub use refusals::RefusedCall;
 
 use self::program::{Refusals, Tables};
-use self::table::{ALLOWED, MAKING_NAMESPACES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES};
+use self::table::{ALLOWED, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES};
 use crate::sys::process;
 
 /// What a filter depends on.
@@ -56,18 +56,15 @@ impl Filter {
         };
         let rules = RULES.iter().chain(further);
         let tables = if kind.user_namespaces {
-            // What is judged for nothing but new namespaces is allowed, as what no rule names.
             let is_kept = |rule: &&Rule| {
-                (MAKING_NAMESPACES.calls.iter()).all(|call| call.number != rule.call.number)
+                NAMESPACE_RULES
+                    .iter()
+                    .all(|other| other.call.number != rule.call.number)
             };
             Tables {
-                allowed: ALLOWED
-                    .iter()
-                    .chain(NAMESPACED)
-                    .chain([&MAKING_NAMESPACES])
-                    .collect(),
+                allowed: ALLOWED.iter().chain(NAMESPACED).collect(),
                 refused: REFUSED.iter().collect(),
-                rules: rules.filter(is_kept).collect(),
+                rules: rules.filter(is_kept).chain(NAMESPACE_RULES).collect(),
             }
         } else {
             Tables {

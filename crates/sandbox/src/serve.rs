@@ -115,9 +115,12 @@ fn serve() -> io::Result<()> {
         next_warden: 0,
         memory: total_memory(),
         helpers: Vec::new(),
+        is_all_gone: true,
     };
     let result = launcher.run();
-    launcher.note.remove();
+    if launcher.is_all_gone {
+        launcher.note.remove();
+    }
     result
 }
 
@@ -141,6 +144,8 @@ struct Server {
     memory: u64,
     /// Programs that were started for the owner, until they are reaped.
     helpers: Vec<Child>,
+    /// False if a group could not be removed: then the note stays, for a later sweep.
+    is_all_gone: bool,
 }
 
 impl Server {
@@ -189,13 +194,14 @@ impl Server {
     }
 
     /// Waits for the end of a warden, and removes its groups.
-    fn bury(&self, warden: &Warden) {
+    fn bury(&mut self, warden: &Warden) {
         if let Err(error) = process::reap(warden.pid, true) {
             tracing::warn!(%error, "a warden was not reaped");
         }
-        for place in self.places.directories() {
+        for place in Rc::clone(&self.places).directories() {
             for (path, error) in remove_groups(place, &warden.group_prefix) {
                 if let Some(error) = error {
+                    self.is_all_gone = false;
                     tracing::warn!(path = %path.display(), %error, "a cgroup was not removed");
                 }
             }

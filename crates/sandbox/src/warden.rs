@@ -16,8 +16,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use tidemill_core::job::{Network, User};
 use tidemill_core::root::Owners;
@@ -59,6 +60,14 @@ pub(crate) struct Settings {
     pub(crate) memory: u64,
 }
 
+/// How long process 1 may take to kill the job and tell of it. It may be frozen.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The monotonic clock, for what process 1 may take.
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// The life of a warden: returns when its owner is gone.
 ///
 /// # Errors
@@ -66,10 +75,14 @@ pub(crate) struct Settings {
 pub(crate) fn live(settings: Settings) -> io::Result<()> {
     process::set_name(c"tidemill-warden");
     process::die_with_parent()?;
+    // Refused without the privilege for it: then it stays what it was, which is less than what the
+    // job's processes have.
+    let is_spared = fs::write("/proc/self/oom_score_adj", "-999").is_ok();
     let mut warden = Warden {
         maps: IdMapCache::new(settings.identity),
         settings,
         kernel_log: KernelLog::open(),
+        is_spared,
         group: None,
         group_number: 0,
         network: None,
@@ -112,12 +125,16 @@ struct Running {
     /// True if the owner knows that it has started.
     told: bool,
     killed: bool,
+    /// When process 1 has had time enough to do what it was ordered to.
+    patience: Option<Instant>,
 }
 
 struct Warden {
     settings: Settings,
     maps: IdMapCache,
     kernel_log: Option<KernelLog>,
+    /// True if the kernel does not end this process when memory runs out.
+    is_spared: bool,
     group: Option<JobCgroup>,
     group_number: u64,
     /// The network namespace of jobs without a network.
@@ -138,7 +155,7 @@ impl Warden {
         let leaf = format!("{}{}", self.settings.group_prefix, self.group_number);
         self.group_number += 1;
         let describe = |what: &str, path: &Path| format!("{what} {}", path.display());
-        let group =
+        let mut group =
             JobCgroup::create(&self.settings.places, &leaf).map_err(|(path, error)| StepError {
                 step: describe("make the cgroup", &path),
                 error,
@@ -205,7 +222,16 @@ impl Warden {
             if let Some(channel) = &running.channel {
                 fds.push(PollFd::new(channel, PollFlags::IN));
             }
-            match poll(&mut fds, None) {
+            let rest = running
+                .patience
+                .map(|end| end.saturating_duration_since(now()));
+            let timeout = rest.and_then(|rest| Timespec::try_from(rest).ok());
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => {
+                    running.patience = None;
+                    running.destroy();
+                    continue;
+                }
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -339,6 +365,7 @@ impl Warden {
             started: false,
             told: false,
             killed: false,
+            patience: None,
         };
         if let Err(error) = self.release(&running, (user, is_caller), &ready_writer) {
             running.destroy();
@@ -403,6 +430,11 @@ impl Warden {
     ) -> Result<(), StepError> {
         let pid = running.pid;
         let identity = self.settings.identity;
+        if self.is_spared {
+            // Not what the job can take for itself.
+            fs::write(format!("/proc/{pid}/oom_score_adj"), "0")
+                .step(|| "make process 1 one that may be ended".to_owned())?;
+        }
         fs::write(
             format!("/proc/{pid}/uid_map"),
             identity.map(user.uid, is_caller),
@@ -505,7 +537,8 @@ impl Warden {
         for (controller, instead) in [
             (
                 Controller::Memory,
-                "process 1 watches the job's memory 20 times a second instead",
+                "process 1 watches the job's memory 20 times a second instead, but for file systems in \
+                 memory that the job mounts itself with --grant userns",
             ),
             (
                 Controller::Pids,
@@ -551,8 +584,16 @@ impl Warden {
             .as_mut()
             .map(JobCgroup::take_figures)
             .unwrap_or_default();
+        if let Some(group) = &mut self.group {
+            group.end();
+        }
         let network = self.network.as_ref().map(JobNetwork::look);
-        if network.is_some_and(|network| !network.is_as_new) {
+        // Process 1 that was killed did not tell.
+        let made_sockets = match &running.report {
+            Some(Report::Ended { made_sockets, .. }) => *made_sockets,
+            _ => true,
+        };
+        if made_sockets || network.is_some_and(|network| !network.is_as_new) {
             self.network = None;
         }
         let group = self.group.as_ref().and_then(JobCgroup::memory_group_name);
@@ -634,7 +675,9 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         disk_full,
         shared_memory_full,
         pids_full,
+        time_limit,
         refused_calls,
+        made_sockets: _,
     }) = report
     else {
         // Process 1 was killed: by us, or by the kernel with the whole group.
@@ -664,6 +707,7 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
         }),
         pids_refused: 0,
         pids_full,
+        time_limit,
         disk_full,
         shared_memory_full,
         refused_calls,
@@ -700,6 +744,9 @@ impl Running {
             self.killed = true;
             self.destroy();
             return;
+        }
+        if matches!(order, Order::Kill) {
+            self.patience = Some(now() + KILL_PATIENCE);
         }
         let bytes = serde_json::to_vec(&order).unwrap_or_default();
         let sent = self

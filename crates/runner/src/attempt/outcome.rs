@@ -41,7 +41,10 @@ pub(crate) fn judge(
     .into_iter()
     .flatten()
     .collect();
-    let reason = if well {
+    let reason = if ended.time_limit {
+        // Whoever should have ended it was late.
+        Some(timed_out(TimerKind::Run, note, limits, None))
+    } else if well {
         None
     } else if reached.is_empty() || was_ended {
         Some(plain(ended))
@@ -269,6 +272,13 @@ const SIGKILL: i32 = 9;
 /// The last event of an attempt.
 pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Event {
     match ending {
+        Ending::Completed(Completion {
+            outcome,
+            reason: Some(reason),
+        }) if reason.code == ReasonCode::Time => Event::TimedOut {
+            reason,
+            outcome: Some(outcome),
+        },
         Ending::Completed(completion) => completed(completion),
         Ending::TimedOut { timer, end } => Event::TimedOut {
             reason: timed_out(timer, note, limits, end.as_ref()),

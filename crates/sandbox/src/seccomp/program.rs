@@ -98,12 +98,13 @@ impl Assembler {
             verdicts: BTreeMap::new(),
         };
         let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number.cast_unsigned();
-        let refuse = match refusals {
-            Refusals::Told => libc::SECCOMP_RET_USER_NOTIF,
-            Refusals::Silent => errno(libc::EPERM),
+        let (note, refuse) = match refusals {
+            Refusals::Told => (libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_RET_USER_NOTIF),
+            Refusals::Silent => (libc::SECCOMP_RET_ALLOW, errno(libc::EPERM)),
         };
         for (verdict, answer) in [
             (Verdict::Allow, libc::SECCOMP_RET_ALLOW),
+            (Verdict::Note, note),
             (Verdict::Refuse, refuse),
             (Verdict::NoSuchFamily, errno(libc::EAFNOSUPPORT)),
             (Verdict::Unknown, errno(libc::ENOSYS)),
@@ -282,7 +283,7 @@ mod tests {
             .unwrap_or(Verdict::Unknown);
         match verdict {
             Verdict::Allow => libc::SECCOMP_RET_ALLOW,
-            Verdict::Refuse => libc::SECCOMP_RET_USER_NOTIF,
+            Verdict::Note | Verdict::Refuse => libc::SECCOMP_RET_USER_NOTIF,
             Verdict::NoSuchFamily => libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned(),
             Verdict::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
         }

@@ -1,6 +1,8 @@
 //! The table of system calls as a page of the documentation.
 
-use super::table::{ALLOWED, Group, LEFT_OUT, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES};
+use super::table::{
+    ALLOWED, Group, LEFT_OUT, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES,
+};
 
 /// The reference page of system calls, in Markdown, made from the table that the filter is made from.
 pub fn system_calls_reference() -> String {
@@ -10,7 +12,9 @@ pub fn system_calls_reference() -> String {
          What a job in the syscall tier may ask of the kernel (x86-64). A call that is in no list here\n\
          answers ENOSYS, as on a kernel that is too old to know it. Calls through another interface\n\
          are shut: 32-bit calls (`int 0x80`) end the process, x32 numbers answer ENOSYS. Arguments are\n\
-         compared in the width in which the kernel reads them.\n\n",
+         compared in the width in which the kernel reads them.\n\n\
+         Process 1 hears of refused calls, and of new sockets, through a notification of the filter. The\n\
+         kernel allows one listener in a chain of filters, so a job's own filter cannot have one (EBUSY).\n\n",
     );
     page.push_str(
         "## Refused\n\nThe answer is EPERM, and the job's log says which call it was.\n\n",
@@ -20,6 +24,11 @@ pub fn system_calls_reference() -> String {
     table(&mut page, NAMESPACED);
     page.push_str("## Judged by their arguments\n\n| Call | What is allowed |\n| --- | --- |\n");
     rules(&mut page, RULES);
+    page.push_str(
+        "\nWith `--grant userns`, instead of the same calls above:\n\n\
+         | Call | What is allowed |\n| --- | --- |\n",
+    );
+    rules(&mut page, NAMESPACE_RULES);
     page.push_str(
         "\nWhere a job writes to the host's own files (`--write`), these are judged too:\n\n\
          | Call | What is allowed |\n| --- | --- |\n",

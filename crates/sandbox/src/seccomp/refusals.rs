@@ -1,4 +1,4 @@
-//! What process 1 does about calls that were refused: it answers, and takes notes for the job's log.
+//! What process 1 does about calls that it hears of: it answers, and takes notes for the job's log.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,12 +23,16 @@ pub struct RefusedCall {
 pub(crate) struct RefusalNotes {
     listener: Option<OwnedFd>,
     times: BTreeMap<i64, u64>,
+    /// True unless it is known that there was no socket of a network.
+    made_sockets: bool,
 }
 
 impl RefusalNotes {
     /// Notes of what this descriptor tells, or none at all on kernels that have no notifications.
     pub(crate) fn new(listener: Option<OwnedFd>) -> Self {
         Self {
+            // Whoever does not hear of them cannot know.
+            made_sockets: listener.is_none(),
             listener,
             times: BTreeMap::new(),
         }
@@ -45,15 +49,24 @@ impl RefusalNotes {
             return;
         };
         match notification::receive(listener.as_fd()) {
+            // A caller that was killed meanwhile needs no answer.
+            Ok(call) if call.number == libc::SYS_socket => {
+                self.made_sockets = true;
+                notification::go_on(listener.as_fd(), &call).ok();
+            }
             Ok(call) => {
                 *self.times.entry(call.number).or_default() += 1;
-                // A caller that was killed meanwhile needs no answer.
                 notification::refuse(listener.as_fd(), &call, libc::EPERM).ok();
             }
             // The caller was killed or interrupted before we looked.
             Err(error) if is_passing(&error) => {}
             Err(_) => self.stop(),
         }
+    }
+
+    /// False if no process of the job has made a socket of a network.
+    pub(crate) fn made_sockets(&self) -> bool {
+        self.made_sockets
     }
 
     /// Listens no more.

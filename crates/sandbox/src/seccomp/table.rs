@@ -196,11 +196,23 @@ pub(super) const NAMESPACED: &[Group] = &[
     },
 ];
 
-/// Calls that are judged only because they can make namespaces.
-pub(super) const MAKING_NAMESPACES: Group = Group {
-    why: "Making namespaces.",
-    calls: calls![SYS_clone SYS_unshare],
-};
+/// A namespace of control groups: whoever owns one may mount the groups, and where they belong to the
+/// caller, as delegated ones do, lift the job's limits and freeze who watches over it.
+const NEW_CGROUP_NAMESPACE: u32 = 0x0200_0000;
+
+/// What is judged in the place of [`RULES`] of the same calls, where the job may make user namespaces.
+pub(super) const NAMESPACE_RULES: &[Rule] = &[
+    Rule {
+        call: call("clone", libc::SYS_clone),
+        why: "No new namespace of control groups.",
+        cases: &[when(&[has(0, NEW_CGROUP_NAMESPACE)], Verdict::Refuse)],
+    },
+    Rule {
+        call: call("unshare", libc::SYS_unshare),
+        why: "The same.",
+        cases: &[when(&[has(0, NEW_CGROUP_NAMESPACE)], Verdict::Refuse)],
+    },
+];
 
 /// Calls that are refused whatever their arguments, with the answer that an ordinary kernel gives a
 /// program without privileges. Programs know this answer, and the job's log says which call it was.
@@ -302,6 +314,9 @@ pub(super) enum Test {
 pub(super) enum Verdict {
     /// The kernel does it.
     Allow,
+    /// The kernel does it, and process 1 knows of it: a network namespace in which there were such
+    /// sockets is not kept for the next job.
+    Note,
     /// EPERM, and a line in the log.
     Refuse,
     /// EAFNOSUPPORT, as on a kernel that was built without this kind of socket.
@@ -347,14 +362,14 @@ const fn when(tests: &'static [Test], verdict: Verdict) -> Case {
 
 const FAMILIES: &[Case] = &[
     when(&[is(0, libc::AF_UNIX.cast_unsigned())], Verdict::Allow),
-    when(&[is(0, libc::AF_INET.cast_unsigned())], Verdict::Allow),
-    when(&[is(0, libc::AF_INET6.cast_unsigned())], Verdict::Allow),
+    when(&[is(0, libc::AF_INET.cast_unsigned())], Verdict::Note),
+    when(&[is(0, libc::AF_INET6.cast_unsigned())], Verdict::Note),
     when(
         &[
             is(0, libc::AF_NETLINK.cast_unsigned()),
             is(2, libc::NETLINK_ROUTE.cast_unsigned()),
         ],
-        Verdict::Allow,
+        Verdict::Note,
     ),
     when(&[], Verdict::NoSuchFamily),
 ];

@@ -39,11 +39,25 @@ pub(crate) fn receive(listener: BorrowedFd<'_>) -> io::Result<Waiting> {
 /// # Errors
 /// `ENOENT` if the caller was killed meanwhile; what ioctl(2) answers.
 pub(crate) fn refuse(listener: BorrowedFd<'_>, call: &Waiting, errno: i32) -> io::Result<()> {
+    answer(listener, call, -errno, 0)
+}
+
+/// Has the kernel do a waiting call. Only for calls whose arguments are in registers: what is in memory
+/// may be another by now.
+///
+/// # Errors
+/// `ENOENT` if the caller was killed meanwhile; what ioctl(2) answers.
+pub(crate) fn go_on(listener: BorrowedFd<'_>, call: &Waiting) -> io::Result<()> {
+    let flag = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1);
+    answer(listener, call, 0, flag)
+}
+
+fn answer(listener: BorrowedFd<'_>, call: &Waiting, error: i32, flags: u32) -> io::Result<()> {
     let response = libc::seccomp_notif_resp {
         id: call.id,
         val: 0,
-        error: -errno,
-        flags: 0,
+        error,
+        flags,
     };
     // SAFETY: the kernel reads this structure and keeps no pointer to it.
     check_int(unsafe {

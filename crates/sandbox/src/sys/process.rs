@@ -512,11 +512,20 @@ pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
 /// # Errors
 /// `EINVAL` if the kernel has no such notifications; what seccomp(2) answers.
 pub(crate) fn install_listening_filter(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    let fd = set_filter(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    let listen = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // A signal does not interrupt a call that is being answered (Linux 5.19): programs do not expect it
+    // of these calls.
+    let fd = match set_filter(program, listen | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => set_filter(program, listen)?,
+        other => other?,
+    };
     let fd = RawFd::try_from(fd).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     // SAFETY: the kernel has just given it to us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+/// As in linux/seccomp.h.
+const SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
 
 fn set_filter(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let length =

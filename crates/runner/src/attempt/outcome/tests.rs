@@ -246,6 +246,25 @@ fn a2_a_killed_left_over_is_a_warning_and_keeps_the_exit_code() {
 }
 
 #[test]
+fn a6_a_time_limit_that_process_1_kept_is_a_time_out() {
+    let ended = Ended {
+        signal: Some(9),
+        time_limit: true,
+        ..Ended::default()
+    };
+    let limits = limits();
+    let note = StopNote::default();
+    let verdict = judge(&ended, &limits, LogTotals::default(), note, HOST_MEMORY);
+    match last_event(Ending::Completed(verdict.completion), note, &limits) {
+        Event::TimedOut { reason, outcome } => {
+            assert_eq!(reason.code, ReasonCode::Time);
+            assert_eq!(outcome.and_then(|outcome| outcome.signal), Some(9));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn f10_refused_calls_are_named_in_one_warning() {
     let call = |name: &str, times| RefusedCall {
         call: name.to_owned(),

@@ -1,0 +1,267 @@
+//! Many sandboxes through one launcher: what one job leaves must not reach the next. Speaks as much of the
+//! usual harness's command line as cargo test and nextest need.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use tidemill_core::grant::PathAccess;
+use tidemill_core::job::{Network, User};
+use tidemill_core::root::{Account, Node, Owners, RootMount};
+use tidemill_core::{ByteSize, Limits, RootPlan};
+use tidemill_sandbox::{
+    Ended, LAUNCHER_ARG, Launcher, LauncherConfig, Sandbox, SandboxRequest, StartError, Stdio,
+    launcher_main,
+};
+
+type Outcome = Result<(), Box<dyn Error>>;
+type Test = fn(&Launcher) -> Outcome;
+
+const TESTS: &[(&str, Test)] = &[
+    (
+        "a_limit_of_memory_does_not_bound_the_next_job",
+        memory_limits,
+    ),
+    ("figures_are_those_of_one_job", figures),
+    ("a_network_that_was_used_is_not_kept", networks),
+    ("a_network_that_was_not_used_is_kept", unused_network),
+    ("an_order_that_comes_late_reaches_nobody", late_orders),
+    ("a_launcher_ends_while_somebody_could_still_kill", killers),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|first| first == LAUNCHER_ARG) {
+        return launcher_main();
+    }
+    let names = args.iter().filter(|arg| !arg.starts_with('-'));
+    let wanted: Vec<&String> = names.filter(|name| *name != "terse").collect();
+    let is_exact = args.iter().any(|arg| arg == "--exact");
+    let fits = |name: &str, part: &str| {
+        if is_exact {
+            part == name
+        } else {
+            name.contains(part)
+        }
+    };
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| fits(name, part));
+    let chosen = TESTS.iter().filter(|(name, _)| is_wanted(name));
+    if args.iter().any(|arg| arg == "--list") {
+        // No test here is an ignored one.
+        if !args.iter().any(|arg| arg == "--ignored") {
+            chosen.for_each(|(name, _)| say(&format!("{name}: test\n")));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = false;
+    for (name, test) in chosen {
+        let result = with_launcher(*test);
+        failed |= result.is_err();
+        match result {
+            Ok(()) => say(&format!("test {name} ... ok\n")),
+            Err(error) => say(&format!("test {name} ... FAILED: {error}\n")),
+        }
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+fn say(line: &str) {
+    // Where nobody reads, the exit code has to do.
+    std::io::stdout().write_all(line.as_bytes()).ok();
+}
+
+fn with_launcher(test: Test) -> Outcome {
+    let state = tempfile::tempdir()?;
+    let launcher = Launcher::start(&LauncherConfig {
+        state_dir: state.path().to_owned(),
+        exe: std::env::current_exe()?,
+        first: Vec::new(),
+    })?;
+    test(&launcher)?;
+    drop(launcher);
+    let left = std::fs::read_dir(state.path().join("sandboxes"))?.count();
+    check(left == 0, || format!("{left} directories are left"))
+}
+
+fn check(holds: bool, complaint: impl FnOnce() -> String) -> Outcome {
+    if holds {
+        Ok(())
+    } else {
+        Err(complaint().into())
+    }
+}
+
+/// A shell with this script, these limits and further arguments of a kilobyte each.
+fn request(name: &str, script: &str, limits: Limits, further: usize) -> SandboxRequest {
+    let link = |path: &str, target: &str| Node::Symlink {
+        path: path.into(),
+        target: target.into(),
+    };
+    let mount = |path: &str| RootMount {
+        source: path.into(),
+        dest: path.into(),
+        over: Vec::new(),
+        access: PathAccess::ReadOnly,
+        owners: Owners::AsIs,
+        hidden: Vec::new(),
+        why: "the host's programs".into(),
+    };
+    let user = User {
+        uid: 1000,
+        gid: 1000,
+    };
+    let mut args = vec!["-c".into(), script.into(), "sh".into()];
+    args.extend((0..further).map(|_| "x".repeat(1000)));
+    SandboxRequest {
+        name: format!("test-{}-{name}", std::process::id()),
+        root: RootPlan {
+            trees: Vec::new(),
+            nodes: vec![
+                link("/bin", "usr/bin"),
+                link("/lib", "usr/lib"),
+                link("/lib64", "usr/lib64"),
+            ],
+            mounts: vec![mount("/usr"), mount("/etc")],
+            files: Vec::new(),
+            account: Account {
+                user,
+                name: "job".into(),
+                home: "/tmp".into(),
+            },
+            root_writable: false,
+            devices: Vec::new(),
+            sys: false,
+            allow: Vec::new(),
+        },
+        program: "/bin/sh".into(),
+        args,
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        workdir: "/tmp".into(),
+        network: Network::None,
+        limits,
+        tty: false,
+        wait_children: false,
+        scratch: None,
+    }
+}
+
+fn script(name: &str, script: &str) -> SandboxRequest {
+    request(name, script, Limits::default(), 0)
+}
+
+fn start(launcher: &Launcher, request: &SandboxRequest) -> Result<(Sandbox, File), Box<dyn Error>> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let stdio = Stdio {
+        stdin: File::open("/dev/null")?.into(),
+        stdout: writer.try_clone()?,
+        stderr: writer,
+    };
+    Ok((launcher.spawn(request, stdio)?, File::from(reader)))
+}
+
+fn run(launcher: &Launcher, request: &SandboxRequest) -> Result<(Ended, String), Box<dyn Error>> {
+    let (sandbox, mut output) = start(launcher, request)?;
+    let mut text = String::new();
+    output.read_to_string(&mut text)?;
+    Ok((sandbox.wait()?, text))
+}
+
+fn memory_limits(launcher: &Launcher) -> Outcome {
+    let sizes = [
+        (Some(ByteSize::mib(64)), 1900),
+        (Some(ByteSize::mib(8)), 0),
+        (Some(ByteSize::gib(1)), 1900),
+        (None, 0),
+        (Some(ByteSize::mib(128)), 1900),
+    ];
+    for (index, (memory, further)) in sizes.into_iter().enumerate() {
+        let limits = Limits {
+            memory,
+            ..Limits::default()
+        };
+        let request = request(&index.to_string(), "echo $#", limits, further);
+        let (ended, text) = run(launcher, &request)?;
+        let holds = ended.exit_code == Some(0) && text.trim() == further.to_string();
+        check(holds, || format!("{memory:?}: {text} {ended:?}"))?;
+    }
+    Ok(())
+}
+
+fn figures(launcher: &Launcher) -> Outcome {
+    let many = "for i in 1 2 3 4 5 6 7 8; do sleep 0.3 & done; wait; \
+                head -c 60000000 /dev/zero > /tmp/x";
+    for (index, text) in [":", many, ":"].into_iter().enumerate() {
+        let (ended, _) = run(launcher, &script(&index.to_string(), text))?;
+        let usage = ended.usage;
+        let is_many = index == 1;
+        let pids = usage.peak_pids.is_none_or(|pids| (pids >= 8) == is_many);
+        let is_large = usage
+            .peak_memory_bytes
+            .is_some_and(|bytes| bytes >= 50_000_000);
+        check(pids && is_large == is_many, || {
+            format!("{index}: {usage:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Tells the network namespace that a job is in.
+const WHICH_NETWORK: &str = "readlink /proc/self/ns/net";
+
+fn networks(launcher: &Launcher) -> Outcome {
+    // A socket that is only opened and closed leaves no socket and no packet behind.
+    for address in ["udp/127.0.0.1/9", "udp/::1/9"] {
+        let text = format!("bash -c 'exec 3<>/dev/{address}' 2>/dev/null; {WHICH_NETWORK}");
+        let (_, used) = run(launcher, &script("user", &text))?;
+        let (_, next) = run(launcher, &script("next", WHICH_NETWORK))?;
+        let holds = used.starts_with("net:") && used != next;
+        check(holds, || format!("{address}: {used} and {next}"))?;
+    }
+    Ok(())
+}
+
+fn unused_network(launcher: &Launcher) -> Outcome {
+    let (_, first) = run(launcher, &script("first", WHICH_NETWORK))?;
+    let (_, second) = run(launcher, &script("second", WHICH_NETWORK))?;
+    check(first == second, || format!("{first} and {second}"))
+}
+
+fn late_orders(launcher: &Launcher) -> Outcome {
+    for round in 0..20 {
+        let (sandbox, _output) = start(launcher, &script(&format!("a{round}"), ":"))?;
+        let late = sandbox.killer();
+        sandbox.wait()?;
+        let (sandbox, mut output) = start(launcher, &script(&format!("b{round}"), "echo whole"))?;
+        late.kill();
+        let mut text = String::new();
+        output.read_to_string(&mut text)?;
+        let ended = sandbox.wait()?;
+        let holds = ended.exit_code == Some(0) && text == "whole\n";
+        check(holds, || format!("{ended:?} {text}"))?;
+    }
+    Ok(())
+}
+
+fn killers(_: &Launcher) -> Outcome {
+    let (done, waiting) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        let result = with_launcher(|launcher| {
+            let (sandbox, _output) = start(launcher, &script("kept", "sleep 600"))?;
+            let killer = sandbox.killer();
+            killer.kill();
+            match sandbox.wait() {
+                Ok(_) | Err(StartError::LauncherGone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            std::mem::forget(killer);
+            Ok(())
+        });
+        // Whoever waited may have given up.
+        done.send(result.map_err(|error| error.to_string())).ok();
+    });
+    Ok(waiting.recv_timeout(Duration::from_secs(30))??)
+}
