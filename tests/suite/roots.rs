@@ -1,6 +1,7 @@
 //! Root file systems other than the host's: directories, archives, layers.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -311,4 +312,31 @@ fn debian() -> Result<PathBuf, String> {
     }
     fs::rename(&draft, &kept).map_err(|error| error.to_string())?;
     Ok(kept)
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_layer_with_its_own_bin_goes_over_a_root_whose_bin_is_a_link(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !fs::symlink_metadata("/bin").is_ok_and(|bin| bin.is_symlink()) {
+        skip("/bin is no link on this machine");
+        return;
+    }
+    let tool = world.write("layer/bin/layered", "#!/bin/sh\necho layered\n");
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    world.write("layer/etc/layered.conf", "of the layer\n");
+    world.write("layer/var/run/layered.pid", "7\n");
+    let text = "layered; /usr/bin/layered; cat /etc/layered.conf; readlink /bin; \
+                readlink /var/run; test -x /bin/sh && test -r /etc/passwd && echo whole";
+    let layer = format!("dir:{}", world.work().join("layer").display());
+    let done = world.job(text).args(["--layer", &layer]).run();
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(
+        done.out(),
+        "layered\nlayered\nof the layer\nusr/bin\n/run\nwhole\n",
+        "{done}"
+    );
 }

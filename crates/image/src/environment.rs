@@ -17,6 +17,19 @@ use crate::toolchain::Tools;
 /// The path of programs in a root that says nothing else.
 pub const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// What package managers are told in a job without a network, so that they take what is there, and fail at
+/// once where they would ask again for minutes. Each with the programs that read it.
+const WITHOUT_NETWORK: [(&[&str], &str, &str); 4] = [
+    (&["npm", "pnpm"], "npm_config_fetch_retries", "0"),
+    (&["npm", "pnpm"], "npm_config_prefer_offline", "true"),
+    (&["pip", "pip3", "python3", "python"], "PIP_RETRIES", "0"),
+    (
+        &["pip", "pip3", "python3", "python"],
+        "PIP_DISABLE_PIP_VERSION_CHECK",
+        "1",
+    ),
+];
+
 /// A complete environment, and what of it came from the caller.
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
@@ -47,7 +60,8 @@ pub(crate) fn build(
             .resolve(path)
             .is_ok_and(|resolved| resolved.found != Found::Nothing)
     };
-    set("PATH", &path(spec, tools, is_there));
+    let path = path(spec, tools, is_there);
+    set("PATH", &path);
     set("HOME", &account.home);
     set("USER", &account.name);
     set("LOGNAME", &account.name);
@@ -82,6 +96,18 @@ pub(crate) fn build(
         // Without it, cargo tries again for ten seconds and then fails, where it could have taken what
         // is downloaded.
         set("CARGO_NET_OFFLINE", "true");
+    }
+    if spec.network == Network::None {
+        for (programs, name, value) in WITHOUT_NETWORK {
+            let is_installed = path.split(':').any(|entry| {
+                programs
+                    .iter()
+                    .any(|name| is_there(&format!("{entry}/{name}")))
+            });
+            if is_installed {
+                set(name, value);
+            }
+        }
     }
     for (name, value) in &tools.env {
         set(name, value);

@@ -21,6 +21,7 @@ mod layer;
 mod link_warning;
 mod overlay;
 pub mod plan;
+mod root_links;
 pub mod secret;
 mod skeleton;
 mod source;

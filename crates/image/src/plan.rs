@@ -17,6 +17,7 @@ use crate::host_image;
 use crate::host_view::HostView;
 use crate::layer::{self, LayerError};
 use crate::overlay::Found;
+use crate::root_links;
 use crate::source::{self, canonical_dir};
 use crate::stack::{Source, Stack};
 use crate::toolchain;
@@ -50,6 +51,7 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
     for layer in &spec.layers {
         layer::add(layer, host, trees, &mut stack)?;
     }
+    root_links::restore(&mut stack, trees)?;
     let binds = bind::add(spec, host, workspace.as_ref(), trees, &mut stack)?;
     let devices = device::find(spec, host)?;
     fit::check(&stack)?;

@@ -23,6 +23,17 @@ pub(crate) enum SkeletonStep {
     File,
 }
 
+/// How the owners of a tree that this process made appear over a mount: as those of the mount's own files.
+pub(crate) fn over_mount(mount: Owners) -> Owners {
+    match mount {
+        Owners::Job { .. } => Owners::Job {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        },
+        other => other,
+    }
+}
+
 /// A chain of directories, and what stands at its end.
 #[derive(Debug)]
 pub(crate) struct Skeleton {
@@ -77,15 +88,9 @@ impl Skeleton {
         PlanError::utf8(&root)
     }
 
-    /// How its owners appear over a mount: as those of the mount's own files.
+    /// How its owners appear over a mount.
     pub(crate) fn owners(&self, mount: Owners) -> Owners {
-        match mount {
-            Owners::Job { .. } => Owners::Job {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            },
-            other => other,
-        }
+        over_mount(mount)
     }
 
     fn name(&self) -> Digest {

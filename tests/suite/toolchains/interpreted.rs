@@ -1,5 +1,7 @@
 //! Languages that are interpreted, and their package managers: Node.js and npm, Python and pip, Perl.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use tidemill_tests::{Mode, skip};
 
@@ -189,4 +191,68 @@ fn perl_forks_connects_and_gets_signals(#[case] mode: Mode) {
     world.write("work.pl", PERL_WORK);
     let expected = "from a child\nexited with 4\nthrough a socket\nalarm\nfrom a shell\n";
     assert_works(world.program(["perl", "work.pl"]), expected);
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn npm_without_a_network_fails_at_once_and_is_told_why(#[case] mode: Mode) {
+    let Some(world) = world_with(mode, &["node", "npm"]) else {
+        return;
+    };
+    world.write("package.json", r#"{ "name": "trial", "version": "1.0.0" }"#);
+    let install = ["npm", "install", "tidemill-is-not-there"];
+    let done = world.program(install).run();
+    assert_ne!(done.code, 0, "{done}");
+    // With its retries it takes more than a minute.
+    assert!(done.elapsed < Duration::from_secs(30), "{done}");
+    assert!(done.err().contains("--net host"), "{done}");
+    let own = world
+        .job("echo $npm_config_fetch_retries")
+        .args(["--env", "npm_config_fetch_retries=7"])
+        .run();
+    assert_eq!(own.out(), "7\n", "{own}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_that_is_cancelled_while_it_looks_for_a_network_is_told(#[case] mode: Mode) {
+    let Some(world) = world_with(mode, &["node", "npm"]) else {
+        return;
+    };
+    world.write("package.json", r#"{ "name": "trial", "version": "1.0.0" }"#);
+    let flags = ["--env", "npm_config_fetch_retries=5"];
+    let text = "echo looking; npm install tidemill-is-not-there --loglevel http";
+    let job = world.job(text).args(flags).start();
+    job.await_error("attempt 1 failed").cancel();
+    let done = job.wait();
+    assert_eq!(done.record().state(), "cancelled", "{done}");
+    assert!(done.err().contains("--net host"), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn pip_without_a_network_fails_at_once(#[case] mode: Mode) {
+    let Some(world) = world_with(mode, &["python3"]) else {
+        return;
+    };
+    let has_pip = world.program(["python3", "-m", "pip", "--version"]).run();
+    if has_pip.code != 0 {
+        skip("there is no pip here");
+        return;
+    }
+    let install = [
+        "python3",
+        "-m",
+        "pip",
+        "install",
+        "--target",
+        "lib",
+        "tidemill-is-not-there",
+    ];
+    let done = world.program(install).run();
+    assert_eq!(done.code, 1, "{done}");
+    assert!(!done.err().contains("Retrying"), "{done}");
 }
