@@ -521,3 +521,21 @@ fn digest_of(mut command: Command) -> (String, u64) {
     assert!(child.wait().unwrap().success());
     (digest, watcher.join().unwrap())
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_empty_log_of_a_job_that_never_started_says_so(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let done = world.program(["no-such-program"]).run();
+    assert_eq!(done.code, 127, "{done}");
+    let logs = world.call(["logs", "last"]);
+    assert_eq!(logs.out(), "", "{logs}");
+    assert!(logs.err().contains("it never started"), "{logs}");
+    // One that was silent did start.
+    world.job("true").run();
+    let logs = world.call(["logs", "last"]);
+    assert_eq!((logs.out(), logs.err()), (String::new(), String::new()));
+}

@@ -65,6 +65,9 @@ pub(crate) async fn logs(
 
 /// Says what Tidemill itself noted about the job: it is no part of what the job wrote.
 fn tell(snapshot: &Snapshot, ui: &Ui) {
+    if snapshot.state.is_final() && snapshot.started_at.is_none() {
+        ui.note("it never started, so it wrote nothing");
+    }
     for warning in warning::noted(snapshot) {
         ui.note(&format!("warning: {}", plain(&warning)));
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use clap::CommandFactory;
+use clap::builder::Resettable;
 use clap_mangen::Man;
 
 use crate::args::{Cli, ManArgs};
@@ -23,6 +24,15 @@ pub(crate) fn man(args: &ManArgs, output: &mut Output) -> Result<u8, Failure> {
 }
 
 fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
+    let after = command
+        .get_after_long_help()
+        .or_else(|| command.get_after_help())
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    // It gets sections of its own instead of one without a name.
+    let command = command
+        .after_help(Resettable::Reset)
+        .after_long_help(Resettable::Reset);
     let mut roff = Vec::new();
     // The date is left out, so that the same version gives the same bytes.
     Man::new(command)
@@ -31,7 +41,47 @@ fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
         .map_err(|error| {
             Failure::new(FailureKind::Internal, "cannot write the manual").because(&error)
         })?;
+    roff.extend_from_slice(sections(&after).as_bytes());
     Ok(roff)
+}
+
+/// Paragraphs of the help that have a title are sections by that name; others are notes.
+const TITLES: [&str; 3] = ["Examples", "Exit status", "Environment"];
+
+/// What stands below the flags in the help, as sections of the manual.
+fn sections(help: &str) -> String {
+    let mut titled = Vec::new();
+    let mut notes = Vec::new();
+    for paragraph in help.split("\n\n").filter(|text| !text.trim().is_empty()) {
+        let (first, rest) = paragraph.split_once('\n').unwrap_or((paragraph, ""));
+        let title = first
+            .strip_suffix(':')
+            .filter(|title| TITLES.contains(title));
+        if let Some(title) = title {
+            let title = title.to_uppercase();
+            titled.push(format!(".SH \"{title}\"\n.nf\n{}.fi\n", literal(rest)));
+        } else {
+            notes.push(format!(".PP\n{}", literal(paragraph)));
+        }
+    }
+    if !notes.is_empty() {
+        notes.insert(0, ".SH NOTES\n".to_owned());
+    }
+    [titled, notes].concat().concat()
+}
+
+/// Text of which roff takes no character for its own.
+fn literal(text: &str) -> String {
+    text.lines()
+        .map(|line| {
+            let line = line
+                .replace('\\', "\\e")
+                .replace('-', "\\-")
+                .replace('\'', "\\(aq");
+            let guard = if line.starts_with('.') { "\\&" } else { "" };
+            format!("{guard}{line}\n")
+        })
+        .collect()
 }
 
 fn write_pages(directory: &Path) -> Result<usize, Failure> {
@@ -52,4 +102,30 @@ fn write_pages(directory: &Path) -> Result<usize, Failure> {
         fs::write(&path, page(command.clone())?).map_err(|error| failed(&path, &error))?;
     }
     Ok(pages.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_titled_paragraph_is_a_section() {
+        let page = page(Cli::command()).expect("it is written");
+        let page = String::from_utf8(page).expect("roff is UTF-8");
+        for section in ["EXAMPLES", "EXIT STATUS", "ENVIRONMENT"] {
+            assert!(page.contains(&format!(".SH \"{section}\"\n")), "{page}");
+        }
+        assert!(!page.contains("EXTRA"), "{page}");
+        assert!(page.contains("  TIDEMILL_KEEP_FOR "), "{page}");
+    }
+
+    #[test]
+    fn roff_takes_nothing_for_its_own() {
+        let text = "Examples:\n  echo 'a\\b' --x\n\n.note";
+        assert_eq!(
+            sections(text),
+            ".SH \"EXAMPLES\"\n.nf\n  echo \\(aqa\\eb\\(aq \\-\\-x\n.fi\n\
+             .SH NOTES\n.PP\n\\&.note\n"
+        );
+    }
 }
