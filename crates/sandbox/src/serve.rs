@@ -97,6 +97,8 @@ fn serve() -> io::Result<()> {
     };
     socket::send(owner.as_fd(), &serde_json::to_vec(&hello)?, &[])?;
     let Ok(identity) = identity else {
+        // To leave with something unread would take back what was just said.
+        while !socket::receive(owner.as_fd(), true)?.0.is_empty() {}
         return Ok(());
     };
     let note = LauncherNote::write(&settings.state_dir, &places)?;

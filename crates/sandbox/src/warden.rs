@@ -60,8 +60,9 @@ pub(crate) struct Settings {
     pub(crate) memory: u64,
 }
 
-/// How long process 1 may take to kill the job and tell of it. It may be frozen.
-const KILL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long process 1 may take to kill the job and tell of it. It may be frozen; or the job may have so
+/// many processes that it takes seconds.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The monotonic clock, for what process 1 may take.
 fn now() -> Instant {
