@@ -11,7 +11,7 @@ use tidemill_tests::{Background, Done, Mode, PATIENCE, World, has_program, skip,
 const DEAF_SESSION: &str = r#"(setsid bash -c "trap \"\" TERM HUP INT; exec </dev/null >/dev/null 2>&1; while :; do sleep 1; done" &)"#;
 
 /// Two processes that replace themselves by a child every few milliseconds, deaf as well.
-const FORKING: &str = r"(setsid perl -e '$SIG{TERM} = $SIG{HUP} = $SIG{INT} = q(IGNORE); fork; while (1) { my $pid = fork; exit if $pid; select undef, undef, undef, 0.005 }' </dev/null >/dev/null 2>&1 &)";
+const FORKING: &str = r"(setsid perl -e '$SIG{TERM} = $SIG{HUP} = $SIG{INT} = q(IGNORE); open my $up, q(>), q(/tmp/forking); fork; while (1) { my $pid = fork; exit if $pid; select undef, undef, undef, 0.005 }' </dev/null >/dev/null 2>&1 &); until [ -e /tmp/forking ]; do sleep 0.01; done";
 
 #[rstest]
 #[case::root(Mode::Root)]
