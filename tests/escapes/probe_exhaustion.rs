@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rstest::rstest;
-use tidemill_tests::{Mode, World, skip};
+use tidemill_tests::{Mode, PATIENCE, World, skip, until};
 
 use crate::bait::Bait;
 use crate::cases;
@@ -151,7 +151,10 @@ fn cpu_share_unconfined() {
         return;
     };
     let probe = Probe::new("cpu_share").variable("PROBE_CPU_PERCENT", 10);
-    let output = probe.run_unconfined(&world);
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(verdict(&out).starts_with("broken: "), "{output:?}");
+    // On a busy machine it may get no more than its share although nobody keeps it to that.
+    until("it gets more than a tenth of a CPU", PATIENCE, || {
+        let output = probe.run_unconfined(&world);
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        verdict(&out).starts_with("broken: ").then_some(())
+    });
 }
