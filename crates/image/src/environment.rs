@@ -92,21 +92,9 @@ pub(crate) fn build(
             set(name, &cpus.visible().to_string());
         }
     }
-    if tools.has_cargo && spec.network == Network::None {
-        // Without it, cargo tries again for ten seconds and then fails, where it could have taken what
-        // is downloaded.
-        set("CARGO_NET_OFFLINE", "true");
-    }
     if spec.network == Network::None {
-        for (programs, name, value) in WITHOUT_NETWORK {
-            let is_installed = path.split(':').any(|entry| {
-                programs
-                    .iter()
-                    .any(|name| is_there(&format!("{entry}/{name}")))
-            });
-            if is_installed {
-                set(name, value);
-            }
+        for (name, value) in without_network(tools, &path, is_there) {
+            set(name, value);
         }
     }
     for (name, value) in &tools.env {
@@ -139,6 +127,26 @@ pub(crate) fn build(
         list: env.into_iter().collect(),
         grants,
     })
+}
+
+/// What the package managers that are there are told in a job without a network.
+fn without_network(
+    tools: &Tools,
+    path: &str,
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<(&'static str, &'static str)> {
+    let is_program = |name: &&str| {
+        path.split(':')
+            .any(|entry| is_there(&format!("{entry}/{name}")))
+    };
+    // Without it, cargo tries again for ten seconds and then fails, where it could have taken what is
+    // downloaded.
+    let cargo = tools.has_cargo.then_some(("CARGO_NET_OFFLINE", "true"));
+    let others = WITHOUT_NETWORK
+        .iter()
+        .filter(|(programs, ..)| programs.iter().any(is_program))
+        .map(|(_, name, value)| (*name, *value));
+    cargo.into_iter().chain(others).collect()
 }
 
 /// The path of programs: the caller's entries that exist inside, or the default.
