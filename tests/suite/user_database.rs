@@ -141,3 +141,18 @@ fn f3_the_home_can_be_written_over_a_read_only_root(#[case] mode: Mode) {
         assert_one_home(&done);
     }
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_failed_job_of_user_0_is_told_what_that_is(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let text = "id -u; chown 4242 /etc/passwd || exit 3";
+    let done = world.job(text).args(["--user", "root"]).run();
+    assert_eq!((done.code, done.out().as_str()), (3, "0\n"), "{done}");
+    assert!(done.err().contains("root by name"), "{done}");
+    let well = world.job("id -un").args(["--user", "0"]).run();
+    assert_eq!((well.out().as_str(), well.err().as_str()), ("root\n", ""));
+}
