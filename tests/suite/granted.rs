@@ -65,9 +65,12 @@ fn control_groups_stay_out_of_reach(#[case] mode: Mode) {
     if !needs(&["unshare", "mount"]) {
         return;
     }
-    let text = "unshare -UrmC true 2>/dev/null && echo made; \
-                unshare -Urm sh -c 'for kind in cgroup2 cgroup; do \
-                    mount -t $kind none /mnt 2>/dev/null && echo mounted $kind; done; true'";
+    let text = "for kind in cgroup2 'cgroup -o memory' 'cgroup -o pids' 'cgroup -o cpu'; do \
+            unshare -UrmC sh -c \"mount -t $kind none /mnt || exit 0; cd /mnt; \
+                for file in memory.max memory.memsw.limit_in_bytes pids.max cgroup.freeze; do \
+                    [ -e \\$file ] && echo 1 > \\$file && echo changed \\$file; done; \
+                mkdir below && echo made a group; true\" 2>/dev/null; \
+        done; true";
     let done = world.job(text).args(["--grant", "userns"]).run();
     assert_eq!((done.code, done.out().as_str()), (0, ""), "{done}");
 }

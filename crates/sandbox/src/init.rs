@@ -91,6 +91,7 @@ pub(crate) struct Birth {
     pub(crate) sizes: Sizes,
     pub(crate) builder: User,
     pub(crate) denies_groups: bool,
+    pub(crate) filter: FilterKind,
     /// The CPUs that the job is kept on, if its limit says fewer than there are.
     pub(crate) cpus: Option<Vec<usize>>,
     /// True if process 1 itself has to bound memory, because no control group does.
@@ -172,6 +173,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
         sizes,
         builder,
         denies_groups,
+        filter,
         cpus,
         ..
     } = birth;
@@ -210,7 +212,7 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
     let spare =
         u64::from(builder.uid == request.root.account.user.uid) + u64::from(!birth.watch_pids);
     eagerness.set(JOB_EAGERNESS);
-    let (main, listener) = start_job(&request, stdio, denies_groups, spare)?;
+    let (main, listener) = start_job(&request, stdio, denies_groups, (filter, spare))?;
     eagerness.take_back();
     let watch = Watch {
         channel: birth.channel,
@@ -292,11 +294,11 @@ fn start_job(
     request: &SandboxRequest,
     stdio: Stdio,
     denies_groups: bool,
-    spare: u64,
+    bounds: (FilterKind, u64),
 ) -> Result<(i32, Option<OwnedFd>), StartError> {
     let (ours, theirs) = socket::pair().step(|| "make a socket pair".to_owned())?;
     let mut live = || {
-        let error = become_job(request, &stdio, denies_groups, spare, &theirs);
+        let error = become_job(request, &stdio, denies_groups, bounds, &theirs);
         let bytes = serde_json::to_vec(&error).unwrap_or_default();
         // If process 1 is gone, so is this process in a moment.
         socket::send(theirs.as_fd(), &bytes, &[]).ok();
@@ -333,10 +335,10 @@ fn become_job(
     request: &SandboxRequest,
     stdio: &Stdio,
     denies_groups: bool,
-    spare: u64,
+    bounds: (FilterKind, u64),
     init: &OwnedFd,
 ) -> StartError {
-    match wall_in(request, stdio, denies_groups, spare, init) {
+    match wall_in(request, stdio, denies_groups, bounds, init) {
         Ok(()) => execute(request),
         Err(error) => error,
     }
@@ -346,7 +348,7 @@ fn wall_in(
     request: &SandboxRequest,
     stdio: &Stdio,
     denies_groups: bool,
-    spare: u64,
+    (filter, spare): (FilterKind, u64),
     init: &OwnedFd,
 ) -> Result<(), StartError> {
     let user = request.root.account.user;
@@ -376,7 +378,7 @@ fn wall_in(
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(&request.root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
-    let listener = Filter::of(filter_kind(&request.root))
+    let listener = Filter::of(filter)
         .install()
         .step(|| "install the system call filter".to_owned())?;
     if let Some(listener) = listener {
@@ -386,12 +388,13 @@ fn wall_in(
     Ok(())
 }
 
-/// Which filter a job with this root has.
-pub(crate) fn filter_kind(root: &RootPlan) -> FilterKind {
+/// Which filter a job with this root has. `owns_groups` tells that its control groups are the caller's.
+pub(crate) fn filter_kind(root: &RootPlan, owns_groups: bool) -> FilterKind {
     FilterKind {
         writes_to_host: (root.mounts.iter()).any(|mount| mount.access == PathAccess::Write),
         user_namespaces: root.allow.contains(&Allow::UserNamespaces)
             || root.allow.contains(&Allow::Fuse),
+        owns_groups,
     }
 }
 

@@ -20,7 +20,9 @@ pub(crate) use refusals::RefusalNotes;
 pub use refusals::RefusedCall;
 
 use self::program::{Refusals, Tables};
-use self::table::{ALLOWED, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES};
+use self::table::{
+    ALLOWED, MAKING_NAMESPACES, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES,
+};
 use crate::sys::process;
 
 /// What a filter depends on.
@@ -31,6 +33,8 @@ pub(crate) struct FilterKind {
     pub(crate) writes_to_host: bool,
     /// The job may make user namespaces, and do in them what takes privileges.
     pub(crate) user_namespaces: bool,
+    /// The job's control groups belong to the caller, and so to the job: it must not get at them.
+    pub(crate) owns_groups: bool,
 }
 
 /// The filter of the syscall tier.
@@ -43,8 +47,10 @@ pub(crate) struct Filter {
 impl Filter {
     /// The filter for a job, compiled once per process and its forks.
     pub(crate) fn of(kind: FilterKind) -> &'static Self {
-        static FILTERS: [OnceLock<Filter>; 4] = [const { OnceLock::new() }; 4];
-        let index = usize::from(kind.writes_to_host) + 2 * usize::from(kind.user_namespaces);
+        static FILTERS: [OnceLock<Filter>; 8] = [const { OnceLock::new() }; 8];
+        let index = usize::from(kind.writes_to_host)
+            + 2 * usize::from(kind.user_namespaces)
+            + 4 * usize::from(kind.owns_groups);
         FILTERS[index].get_or_init(|| Self::compile(kind))
     }
 
@@ -56,15 +62,24 @@ impl Filter {
         };
         let rules = RULES.iter().chain(further);
         let tables = if kind.user_namespaces {
+            let further = if kind.owns_groups {
+                NAMESPACE_RULES
+            } else {
+                &[]
+            };
             let is_kept = |rule: &&Rule| {
                 NAMESPACE_RULES
                     .iter()
                     .all(|other| other.call.number != rule.call.number)
             };
             Tables {
-                allowed: ALLOWED.iter().chain(NAMESPACED).collect(),
+                allowed: ALLOWED
+                    .iter()
+                    .chain(NAMESPACED)
+                    .chain([&MAKING_NAMESPACES])
+                    .collect(),
                 refused: REFUSED.iter().collect(),
-                rules: rules.filter(is_kept).chain(NAMESPACE_RULES).collect(),
+                rules: rules.filter(is_kept).chain(further).collect(),
             }
         } else {
             Tables {

@@ -320,8 +320,9 @@ impl Warden {
                 StartError::setup(format!("set the limit {}", path.display()), &error)
             })?;
         }
+        let filter = init::filter_kind(&request.root, self.owns_groups());
         // Compiled here, for the jobs after this one too.
-        Filter::of(init::filter_kind(&request.root));
+        Filter::of(filter);
         let (channel, inner) = socket::pair().step(|| "make a socket pair".to_owned())?;
         let (ready_reader, ready_writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -332,6 +333,7 @@ impl Warden {
             watch_memory: !self.counts(Controller::Memory),
             watch_pids: !self.counts(Controller::Pids),
             denies_groups: self.settings.identity.denies_groups(),
+            filter,
             disk_limit: request.scratch.as_ref().map(|_| sizes.disk),
             request,
             prepared,
@@ -374,6 +376,12 @@ impl Warden {
             return Err(error.into());
         }
         Ok(running)
+    }
+
+    /// True if the control groups belong to the caller, and so to a job that works on its files.
+    fn owns_groups(&self) -> bool {
+        !matches!(self.settings.identity, Identity::Root { .. })
+            && self.settings.places.directories().next().is_some()
     }
 
     /// True if a control group bounds the job by this.

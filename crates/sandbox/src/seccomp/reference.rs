@@ -25,7 +25,8 @@ pub fn system_calls_reference() -> String {
     page.push_str("## Judged by their arguments\n\n| Call | What is allowed |\n| --- | --- |\n");
     rules(&mut page, RULES);
     page.push_str(
-        "\nWith `--grant userns`, instead of the same calls above:\n\n\
+        "\nWith `--grant userns` these calls are allowed, but where the control groups of the job belong to the\n\
+         caller (a user to whom groups are delegated):\n\n\
          | Call | What is allowed |\n| --- | --- |\n",
     );
     rules(&mut page, NAMESPACE_RULES);
