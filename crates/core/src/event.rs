@@ -277,6 +277,7 @@ pub struct Outcome {
     pub usage: Usage,
     /// The log's totals.
     pub log: LogTotals,
-    /// The time from start to end.
+    /// The time from the program's start to the end of its main process. What it left may have been given
+    /// time after that, which the times of the record show.
     pub duration_ms: Millis,
 }

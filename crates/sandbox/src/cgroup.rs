@@ -664,6 +664,7 @@ fn set_legacy(
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -682,6 +683,37 @@ mod tests {
             Some(&PathBuf::from("/sys/fs/cgroup/cpu,cpuacct"))
         );
         assert_eq!(found.get("memory"), None);
+    }
+
+    /// Files of a directory stand for those of the kernel: what is written is what version 2 takes.
+    #[test]
+    fn limits_of_version_2_are_written_when_they_change() {
+        let place = tempfile::tempdir().unwrap();
+        let places = CgroupPlaces {
+            unified: Some((place.path().to_owned(), Controller::ALL.to_vec())),
+            ..CgroupPlaces::default()
+        };
+        let mut group = JobCgroup::create(&places, "a").unwrap();
+        let read = |name: &str| fs::read_to_string(place.path().join("a").join(name));
+        let limits = Limits {
+            memory: Some(tidemill_core::ByteSize::mib(64)),
+            cpus: Some(tidemill_core::limits::CpuCount { thousandths: 1500 }),
+            pids: 10,
+            ..Limits::default()
+        };
+        group.begin(&limits).unwrap();
+        assert_eq!(read("memory.max").unwrap(), "67108864");
+        assert_eq!(read("cpu.max").unwrap(), "150000 100000");
+        // The warden and process 1 are in it too.
+        assert_eq!(read("pids.max").unwrap(), "12");
+        group.end();
+        assert_eq!(read("memory.max").unwrap(), "max");
+        assert_eq!(read("cpu.max").unwrap(), "max 100000");
+        fs::remove_file(place.path().join("a/pids.max")).unwrap();
+        group.begin(&limits).unwrap();
+        assert_eq!(read("memory.max").unwrap(), "67108864");
+        assert!(read("pids.max").is_err(), "it was not another one");
+        assert!(!group.is_spoiled);
     }
 
     #[test]

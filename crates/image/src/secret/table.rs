@@ -297,6 +297,8 @@ pub const HOME_SECRETS: &[Secret] = &[
         ".local/share/fnm/node-versions/*/installation/etc/npmrc",
         "may hold a registry token",
     ),
+    secret(".nvm/.npmrc", "may hold a registry token"),
+    secret(".local/share/pnpm/rc", "may hold a registry token"),
     secret(".npm-global/etc/npmrc", "may hold a registry token"),
     secret(".npm-packages/etc/npmrc", "may hold a registry token"),
     secret(".pypirc", "a registry token"),
