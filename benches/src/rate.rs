@@ -79,58 +79,26 @@ fn launcher(state: &Path) -> anyhow::Result<Launcher> {
     })?)
 }
 
-/// Starts sandboxes for a time with this many workers, and gives the time of each.
-fn sandboxes(
-    launcher: &Launcher,
-    program: &Program,
+/// Does something again and again for a time with this many workers, and gives how long each took. What
+/// is done gets a number that no other has.
+fn again(
     workers: usize,
     time: Duration,
+    once: impl Fn(usize) -> anyhow::Result<Duration> + Sync,
 ) -> anyhow::Result<Vec<Duration>> {
+    const NUMBERS: usize = 10_000_000;
     let end = now() + time;
+    let work = |worker: usize| {
+        let mut times = Vec::new();
+        while now() < end {
+            times.push(once(1 + worker * NUMBERS + times.len())?);
+        }
+        Ok(times)
+    };
     let runs: Vec<anyhow::Result<Vec<Duration>>> = thread::scope(|scope| {
+        let work = &work;
         let workers: Vec<_> = (0..workers)
-            .map(|worker| {
-                scope.spawn(move || {
-                    let mut times = Vec::new();
-                    while now() < end {
-                        let round = worker * 10_000_000 + times.len();
-                        times.push(start::one_sandbox(launcher, program, round)?);
-                    }
-                    Ok(times)
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().map_err(|_| anyhow!("a worker panicked"))?)
-            .collect()
-    });
-    let mut all = Vec::new();
-    for run in runs {
-        all.extend(run?);
-    }
-    Ok(all)
-}
-
-/// The same for a command of a peer.
-fn processes(
-    subject: &peers::Subject,
-    workers: usize,
-    time: Duration,
-) -> anyhow::Result<Vec<Duration>> {
-    let end = now() + time;
-    let runs: Vec<anyhow::Result<Vec<Duration>>> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers)
-            .map(|worker| {
-                scope.spawn(move || {
-                    let mut times = Vec::new();
-                    while now() < end {
-                        let round = 1 + worker * 10_000_000 + times.len();
-                        times.push(start::timed(peers::command(subject, round))?);
-                    }
-                    Ok(times)
-                })
-            })
+            .map(|worker| scope.spawn(move || work(worker)))
             .collect();
         workers
             .into_iter()
@@ -165,16 +133,16 @@ pub(crate) fn rates(seconds: usize) -> anyhow::Result<String> {
             lines.push(figures);
         };
         for peer in peers.clone() {
-            add(peer.name, processes(peer, workers, time)?);
+            let once = |round| start::timed(peers::command(peer, round));
+            add(peer.name, again(workers, time, once)?);
         }
-        add(
-            "sandbox, /bin/true",
-            sandboxes(&launcher, &dynamic, workers, time)?,
-        );
-        add(
-            "sandbox, static true",
-            sandboxes(&launcher, &fixed, workers, time)?,
-        );
+        for (name, program) in [
+            ("sandbox, /bin/true", &dynamic),
+            ("sandbox, static true", &fixed),
+        ] {
+            let once = |round| start::one_sandbox(&launcher, program, round);
+            add(name, again(workers, time, once)?);
+        }
     }
     let mut text = format!(
         "\n### Sandboxes per second, turns of {} s\n\n| subject | per second | p50 | p99 |\n|---|---:|---:|---:|\n",
