@@ -2,9 +2,10 @@
 //! launcher never came to it: a directory `sandboxes/NAME` for a private layer on disk, and for the
 //! control groups of each launcher a directory `sandboxes/launcher-…` with a note of where they are.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -53,7 +54,10 @@ impl LauncherNote {
         let path = directory.join(PLACES);
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         loop {
-            fs::create_dir_all(&directory)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)?;
             let lock = match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)) {
                 Ok(lock) => lock,
                 Err(rustix::io::Errno::NOENT) => continue,
@@ -190,6 +194,18 @@ mod tests {
         assert_eq!(notes[0].error, None);
         assert!(!directory(state.path(), "a").exists());
         assert_eq!(sweep(state.path(), "a"), Vec::new());
+    }
+
+    #[test]
+    fn a_note_opens_nothing_to_others() {
+        let base = tempfile::tempdir().unwrap();
+        let state = base.path().join("new");
+        let note = LauncherNote::write(&state, &CgroupPlaces::default()).unwrap();
+        for made in [&state, &state.join("sandboxes"), &note.directory] {
+            let mode = fs::metadata(made).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{}", made.display());
+        }
+        note.remove();
     }
 
     #[test]

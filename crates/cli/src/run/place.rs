@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidemill_core::RunnerId;
 use tidemill_core::job::Network;
-use tidemill_hub::Hub;
+use tidemill_hub::{Hub, HubError, StateDir};
 use tidemill_image::{ArchiveOwners, HostView, TreeStore};
 use tidemill_runner::{Capacity, LocalImages, LocalRunner, REPORT_WAITS, RunnerConfig};
 use tidemill_sandbox::{Identity, Launcher, LauncherConfig, LauncherError};
@@ -41,6 +41,11 @@ pub(crate) async fn open(
     global: &GlobalArgs,
 ) -> Result<Place, Failure> {
     let state_dir = state_dir(global.state_dir.as_deref())?;
+    // First of all: what is no state directory is left alone, and one that is made is closed to others,
+    // before the launcher puts its note there.
+    StateDir::open(&state_dir)
+        .map_err(HubError::StateDir)
+        .map_err(session::failed)?;
     // The launcher needs a few milliseconds, and so does the database.
     let launching = {
         let state_dir = state_dir.clone();
