@@ -10,14 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use tidemill_sandbox::{Launcher, LauncherConfig};
 
 use crate::figures::{Figures, table};
 use crate::peers;
 use crate::start::{self, Program};
-
-/// What is run.
-const DYNAMIC: &str = "/bin/true";
 
 fn now() -> Instant {
     Instant::now()
@@ -64,21 +60,6 @@ fn write_static_true(directory: &Path) -> anyhow::Result<Program> {
     })
 }
 
-fn dynamic_true() -> Program {
-    Program {
-        path: DYNAMIC.into(),
-        directory: None,
-    }
-}
-
-fn launcher(state: &Path) -> anyhow::Result<Launcher> {
-    Ok(Launcher::start(&LauncherConfig {
-        state_dir: state.to_owned(),
-        exe: std::env::current_exe()?,
-        first: Vec::new(),
-    })?)
-}
-
 /// Does something again and again for a time with this many workers, and gives how long each took. What
 /// is done gets a number that no other has.
 fn again(
@@ -117,9 +98,9 @@ pub(crate) fn rates(seconds: usize) -> anyhow::Result<String> {
     let time = Duration::from_secs(seconds.max(1) as u64);
     let scratch = tempfile::tempdir()?;
     let bin = tempfile::tempdir()?;
-    let launcher = launcher(scratch.path())?;
+    let launcher = start::launcher(scratch.path())?;
     let fixed = write_static_true(bin.path())?;
-    let dynamic = dynamic_true();
+    let dynamic = Program::of_the_host();
     let (subjects, _) = peers::installed(&scratch.path().join("bundle"))?;
     let peers = subjects
         .iter()
@@ -191,9 +172,9 @@ impl Drop for Hogs {
 pub(crate) fn beside_hogs(rounds: usize) -> anyhow::Result<String> {
     let scratch = tempfile::tempdir()?;
     let bin = tempfile::tempdir()?;
-    let launcher = launcher(scratch.path())?;
+    let launcher = start::launcher(scratch.path())?;
     let fixed = write_static_true(bin.path())?;
-    let dynamic = dynamic_true();
+    let dynamic = Program::of_the_host();
     let mut subjects = Vec::new();
     for busy in [false, true] {
         let hogs = busy.then(Hogs::start).transpose()?;
@@ -256,7 +237,7 @@ pub(crate) fn growth(rounds: usize) -> anyhow::Result<String> {
     const PART: usize = 1000;
     let scratch = tempfile::tempdir()?;
     let bin = tempfile::tempdir()?;
-    let launcher = launcher(scratch.path())?;
+    let launcher = start::launcher(scratch.path())?;
     let fixed = write_static_true(bin.path())?;
     let (mut first, mut last) = (Figures::new("first 1,000"), Figures::new("last 1,000"));
     let mut before = Vec::new();

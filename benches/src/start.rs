@@ -88,24 +88,36 @@ fn whole_processes(rounds: usize) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// A launcher of sandboxes that is this program itself.
+pub(crate) fn launcher(state: &Path) -> anyhow::Result<Launcher> {
+    Ok(Launcher::start(&LauncherConfig {
+        state_dir: state.to_owned(),
+        exe: std::env::current_exe()?,
+        first: Vec::new(),
+    })?)
+}
+
 /// Measures sandboxes from a launcher, one after the other.
 pub(crate) fn sandboxes(rounds: usize) -> anyhow::Result<String> {
     let state = tempfile::tempdir()?;
-    let launcher = Launcher::start(&LauncherConfig {
-        state_dir: state.path().to_owned(),
-        exe: std::env::current_exe()?,
-        first: Vec::new(),
-    })?;
+    let launcher = launcher(state.path())?;
+    let subjects = beside_bare(&launcher, rounds)?;
+    let title = "`/bin/true` in a sandbox, start to all gone";
+    Ok(table(title, "bare spawn", &subjects))
+}
+
+/// A bare spawn and a sandbox, in turns.
+fn beside_bare(launcher: &Launcher, rounds: usize) -> anyhow::Result<Vec<Figures>> {
+    let program = Program::of_the_host();
     let mut bare = Figures::new("bare spawn");
     let mut sandboxes = Figures::new("sandbox from a launcher");
     for round in 0..rounds {
         bare.samples.push(timed(Command::new("/bin/true"))?);
         sandboxes
             .samples
-            .push(one_sandbox(&launcher, &Program::of_the_host(), round)?);
+            .push(one_sandbox(launcher, &program, round)?);
     }
-    let title = "`/bin/true` in a sandbox, start to all gone";
-    Ok(table(title, "bare spawn", &[bare, sandboxes]))
+    Ok(vec![bare, sandboxes])
 }
 
 /// A program to run in a sandbox.
@@ -118,7 +130,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    fn of_the_host() -> Self {
+    /// The host's own, which loads a library.
+    pub(crate) fn of_the_host() -> Self {
         Self {
             path: "/bin/true".into(),
             directory: None,
@@ -155,23 +168,11 @@ pub(crate) fn one_sandbox(
 
 fn in_one_process(rounds: usize) -> anyhow::Result<String> {
     let state = tempfile::tempdir()?;
-    let config = LauncherConfig {
-        state_dir: state.path().to_owned(),
-        exe: std::env::current_exe()?,
-        first: Vec::new(),
-    };
-    let launcher = Launcher::start(&config)?;
-    let mut bare = Figures::new("bare spawn");
-    let mut sandboxes = Figures::new("sandbox from a launcher");
-    for round in 0..rounds {
-        bare.samples.push(timed(Command::new("/bin/true"))?);
-        sandboxes
-            .samples
-            .push(one_sandbox(&launcher, &Program::of_the_host(), round)?);
-    }
-    let jobs = runner::one_after_the_other(launcher, state.path(), rounds)?;
+    let launcher = launcher(state.path())?;
+    let mut subjects = beside_bare(&launcher, rounds)?;
+    subjects.push(runner::one_after_the_other(launcher, state.path(), rounds)?);
     let title = "`/bin/true` from one process, start to all gone";
-    Ok(table(title, "bare spawn", &[bare, sandboxes, jobs]))
+    Ok(table(title, "bare spawn", &subjects))
 }
 
 fn request(program: &Program, round: usize) -> SandboxRequest {

@@ -48,12 +48,7 @@ impl Prepared {
     /// # Errors
     /// The first step that failed.
     pub(crate) fn open() -> Result<Self, StepError> {
-        let mut parts = Vec::new();
-        for path in DEVICES {
-            let at = open_host(path)?;
-            parts.push((name(path).to_owned(), copy_device(&at, path)?));
-        }
-        Ok(Self::Parts(parts))
+        usual_devices().map(Self::Parts)
     }
 
     /// Adds a device that was granted. With an owner (as the launcher sees it) the job gets a node of
@@ -103,6 +98,12 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// The devices that every job has, each with its name in /dev.
+fn usual_devices() -> Result<Vec<(String, OwnedFd)>, StepError> {
+    let open = |path: &str| Ok((name(path).to_owned(), copy_device(&open_host(path)?, path)?));
+    DEVICES.into_iter().map(open).collect()
 }
 
 /// The name of a device in /dev.
@@ -157,10 +158,7 @@ impl Template {
         fs::create_dir(place).step(describe)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let target = rustix::fs::open(place, flags, Mode::empty()).step(describe)?;
-        let Prepared::Parts(parts) = Prepared::open()? else {
-            unreachable!("devices are opened as parts");
-        };
-        let dev = mount_parts(target.as_fd(), parts)?;
+        let dev = mount_parts(target.as_fd(), usual_devices()?)?;
         let copied = clone_tree(dev.as_fd(), true).step(describe);
         detach(place).step(describe)?;
         let template = Self(copied?);

@@ -212,7 +212,12 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
     let spare =
         u64::from(builder.uid == request.root.account.user.uid) + u64::from(!birth.watch_pids);
     eagerness.set(JOB_EAGERNESS);
-    let (main, listener) = start_job(&request, stdio, denies_groups, (filter, spare))?;
+    let walls = Walls {
+        denies_groups,
+        filter,
+        spare,
+    };
+    let (main, listener) = start_job(&request, stdio, walls)?;
     eagerness.take_back();
     let watch = Watch {
         channel: birth.channel,
@@ -288,17 +293,26 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// What the job's own process is bounded by, beside what the request says.
+#[derive(Debug, Clone, Copy)]
+struct Walls {
+    /// The user namespace forbids setgroups(2).
+    denies_groups: bool,
+    filter: FilterKind,
+    /// Processes that count as the job user's and are none of the job's.
+    spare: u64,
+}
+
 /// Starts the job and waits until its program was exec'd. Gives its pid, and the descriptor that tells
 /// of refused calls.
 fn start_job(
     request: &SandboxRequest,
     stdio: Stdio,
-    denies_groups: bool,
-    bounds: (FilterKind, u64),
+    walls: Walls,
 ) -> Result<(i32, Option<OwnedFd>), StartError> {
     let (ours, theirs) = socket::pair().step(|| "make a socket pair".to_owned())?;
     let mut live = || {
-        let error = become_job(request, &stdio, denies_groups, bounds, &theirs);
+        let error = become_job(request, &stdio, walls, &theirs);
         let bytes = serde_json::to_vec(&error).unwrap_or_default();
         // If process 1 is gone, so is this process in a moment.
         socket::send(theirs.as_fd(), &bytes, &[]).ok();
@@ -331,14 +345,8 @@ fn start_job(
 }
 
 /// Turns this process into the job. Returns only if that failed.
-fn become_job(
-    request: &SandboxRequest,
-    stdio: &Stdio,
-    denies_groups: bool,
-    bounds: (FilterKind, u64),
-    init: &OwnedFd,
-) -> StartError {
-    match wall_in(request, stdio, denies_groups, bounds, init) {
+fn become_job(request: &SandboxRequest, stdio: &Stdio, walls: Walls, init: &OwnedFd) -> StartError {
+    match wall_in(request, stdio, walls, init) {
         Ok(()) => execute(request),
         Err(error) => error,
     }
@@ -347,8 +355,7 @@ fn become_job(
 fn wall_in(
     request: &SandboxRequest,
     stdio: &Stdio,
-    denies_groups: bool,
-    (filter, spare): (FilterKind, u64),
+    walls: Walls,
     init: &OwnedFd,
 ) -> Result<(), StartError> {
     let user = request.root.account.user;
@@ -367,9 +374,9 @@ fn wall_in(
     process::close_on_exec_from(3).step(|| "close what is not the job's".to_owned())?;
     process::restore_signals();
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    limit(&request.limits, spare)?;
+    limit(&request.limits, walls.spare)?;
     process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
-    process::become_user(user.uid, user.gid, denies_groups)
+    process::become_user(user.uid, user.gid, walls.denies_groups)
         .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
     enter(&request.workdir)?;
     if request.tty {
@@ -378,7 +385,7 @@ fn wall_in(
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(&request.root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
-    let listener = Filter::of(filter)
+    let listener = Filter::of(walls.filter)
         .install()
         .step(|| "install the system call filter".to_owned())?;
     if let Some(listener) = listener {

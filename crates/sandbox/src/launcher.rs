@@ -192,13 +192,19 @@ impl Launcher {
             Some(index) => wardens.idle.remove(index),
             None => self.demand_warden(network)?,
         };
-        wardens.busy += 1;
         // Jobs come faster than wardens are freshened: with one more they need not wait next time.
-        if !link.is_ready && link.jobs > 0 && wardens.idle.len() < wardens.busy {
+        if !link.is_ready && link.jobs > 0 && wardens.idle.len() <= wardens.busy {
             let spare = self.demand_warden(network)?;
             wardens.idle.push(spare);
         }
+        wardens.busy += 1;
         Ok(link)
+    }
+
+    /// Counts a warden no more, which ends with its link.
+    fn let_go(&self, link: Link) {
+        self.wardens().busy -= 1;
+        drop(link);
     }
 
     fn give_back(&self, mut link: Link) {
@@ -265,7 +271,7 @@ impl Launcher {
             }),
             Err(error) => {
                 if matches!(error, StartError::LauncherGone { .. }) {
-                    self.wardens().busy -= 1;
+                    self.let_go(link);
                 } else {
                     self.give_back(link);
                 }
@@ -401,7 +407,8 @@ impl Killer {
         let Some(socket) = self.socket.upgrade() else {
             return;
         };
-        let bytes = serde_json::to_vec(&ToWarden::Order { job, order }).unwrap_or_default();
+        let order: ToWarden = ToWarden::Order { job, order };
+        let bytes = serde_json::to_vec(&order).unwrap_or_default();
         if let Err(error) = socket::send(socket.as_fd(), &bytes, &[]) {
             tracing::debug!(%error, "a sandbox that has ended was given an order");
         }
@@ -428,7 +435,7 @@ impl Sandbox {
         let heard = self.launcher.hear(&link.socket, &self.name);
         match &heard {
             Ok(_) => self.launcher.give_back(link),
-            Err(_) => self.launcher.wardens().busy -= 1,
+            Err(_) => self.launcher.let_go(link),
         }
         let notice = heard?;
         match notice {
@@ -442,10 +449,9 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         // Nobody hears any more how it ends: its warden kills it, and ends with its link.
-        if self.link.is_some() {
+        if let Some(link) = self.link.take() {
             self.killer.kill();
-            self.link = None;
-            self.launcher.wardens().busy -= 1;
+            self.launcher.let_go(link);
         }
     }
 }

@@ -64,19 +64,6 @@ pub(crate) const HIDDEN_OF_SYS: &[&str] = &[
 /// Entries of /proc that change the host when written, for whoever the kernel lets.
 pub(crate) const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys", "sysrq-trigger", "tty"];
 
-/// The names of what [`replacements`] gives.
-pub(crate) fn replaced(limits: &Limits) -> Vec<&'static str> {
-    let of_cpus: &[&str] = match limits.cpus {
-        Some(_) => &["cpuinfo", "stat"],
-        None => &[],
-    };
-    let of_memory: &[&str] = match limits.memory {
-        Some(_) => &["meminfo"],
-        None => &[],
-    };
-    [of_cpus, of_memory].concat()
-}
-
 /// Entries that are replaced: how many CPUs and how much memory the job has.
 pub(crate) fn replacements(limits: &Limits) -> Vec<(&'static str, String)> {
     let mut list = Vec::new();
@@ -159,9 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn every_replacement_has_its_name() {
+    fn what_is_limited_is_replaced() {
         let cpus = Some(tidemill_core::limits::CpuCount { thousandths: 500 });
-        for (cpus, memory) in [(None, None), (cpus, Some(tidemill_core::ByteSize::mib(1)))] {
+        let memory = Some(tidemill_core::ByteSize::mib(1));
+        let all: &[&str] = &["cpuinfo", "stat", "meminfo"];
+        for (cpus, memory, expected) in [(None, None, &[][..]), (cpus, memory, all)] {
             let limits = Limits {
                 cpus,
                 memory,
@@ -171,7 +160,7 @@ mod tests {
                 .into_iter()
                 .map(|(name, _)| name)
                 .collect();
-            assert_eq!(names, replaced(&limits));
+            assert_eq!(names, expected);
         }
     }
 

@@ -256,12 +256,12 @@ pub(crate) enum Notice {
     },
 }
 
-/// To a warden.
+/// To a warden. Who sends it only borrows the request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ToWarden {
+pub(crate) enum ToWarden<R = SandboxRequest> {
     /// Start a sandbox. The standard descriptors come with it, and the request's file if it has one.
-    Spawn(Box<Spawn>),
+    Spawn(Box<Spawn<R>>),
     /// About the sandbox of this number. One that has ended needs nothing any more.
     Order {
         /// The number that it was started with.
@@ -273,15 +273,15 @@ pub(crate) enum ToWarden {
 
 /// A request on its way.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Spawn {
+pub(crate) struct Spawn<R = SandboxRequest> {
     /// Counts the sandboxes of one warden.
     pub(crate) job: u64,
     /// The request, unless it is too long for a message and comes as a file.
-    request: Option<SandboxRequest>,
+    request: Option<R>,
 }
 
-impl Spawn {
-    /// A request of this many bytes as text still goes into the message.
+impl Spawn<&SandboxRequest> {
+    /// A message of this many bytes is still sent as one.
     const INLINE_BYTES_MAX: usize = 64 * 1024;
 
     /// The message, and the file with the request if it is too long for one.
@@ -292,18 +292,20 @@ impl Spawn {
         job: u64,
         request: &SandboxRequest,
     ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-        let text = serde_json::to_string(request)?;
-        if text.len() > Self::INLINE_BYTES_MAX {
-            let empty = ToWarden::Spawn(Box::new(Self { job, request: None }));
-            return Ok((
-                serde_json::to_vec(&empty)?,
-                Some(in_memory(text.as_bytes())?),
-            ));
+        let message = |request| {
+            let spawn = ToWarden::Spawn(Box::new(Spawn { job, request }));
+            serde_json::to_vec(&spawn)
+        };
+        let whole = message(Some(request))?;
+        if whole.len() <= Self::INLINE_BYTES_MAX {
+            return Ok((whole, None));
         }
-        let message = format!("{{\"spawn\":{{\"job\":{job},\"request\":{text}}}}}");
-        Ok((message.into_bytes(), None))
+        let file = in_memory(&serde_json::to_vec(request)?)?;
+        Ok((message(None)?, Some(file)))
     }
+}
 
+impl Spawn {
     /// The request.
     ///
     /// # Errors

@@ -239,7 +239,7 @@ pub(crate) fn build(
     builder: User,
 ) -> Result<OwnedFd, StepError> {
     let site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
-    site.make_covers(limits)?;
+    let replaced = site.make_covers(limits)?;
     let root = site.stack_root(prepared.trees, plan)?;
     // A workspace or a home may lie below a temporary directory, and must not be covered by it; a layer
     // may bring the directory above one, and must not cover it.
@@ -274,7 +274,7 @@ pub(crate) fn build(
     if let Some(sys) = prepared.sys {
         mount_sys(root.as_fd(), &sys)?;
     }
-    make_proc(root.as_fd(), limits)?;
+    make_proc(root.as_fd(), &replaced)?;
     rustix::process::fchdir(&root).step(|| "enter the new root".to_owned())?;
     mount::pivot_to_current_directory().step(|| "make the new root the root".to_owned())?;
     Ok(site.directory)
@@ -321,16 +321,19 @@ impl Site {
     }
 
     /// What is put over paths that a job does not see as they are, in a directory of its own that is
-    /// mounted read-only on itself.
-    fn make_covers(&self, limits: &Limits) -> Result<(), StepError> {
+    /// mounted read-only on itself. Gives the names of those that are put over an entry of /proc each.
+    fn make_covers(&self, limits: &Limits) -> Result<Vec<&'static str>, StepError> {
         let covers = self.make_directory(COVERS, 0o755, self.builder)?;
         self.make_directory(&format!("{COVERS}/{EMPTY_DIRECTORY}"), 0o555, self.builder)?;
         self.make_file(&format!("{COVERS}/{EMPTY_FILE}"), b"", 0o444)?;
+        let mut replaced = Vec::new();
         for (name, content) in masks::replacements(limits) {
+            replaced.push(name);
             self.make_file(&format!("{COVERS}/{name}"), content.as_bytes(), 0o444)?;
         }
         let tree = self.read_only(COVERS)?;
-        attach(tree.as_fd(), covers.as_fd()).step(|| "mount the covers".to_owned())
+        attach(tree.as_fd(), covers.as_fd()).step(|| "mount the covers".to_owned())?;
+        Ok(replaced)
     }
 
     fn make_directory(&self, name: &str, mode: u32, owner: User) -> Result<OwnedFd, StepError> {
@@ -580,7 +583,7 @@ fn mount_sys(root: BorrowedFd<'_>, sys: &OwnedFd) -> Result<(), StepError> {
     Ok(())
 }
 
-fn make_proc(root: BorrowedFd<'_>, limits: &Limits) -> Result<(), StepError> {
+fn make_proc(root: BorrowedFd<'_>, replaced: &[&str]) -> Result<(), StepError> {
     let target = own_directory(root, "/proc")?;
     let proc =
         new_file_system(c"proc", &[], ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC).step(|| {
@@ -603,7 +606,7 @@ fn make_proc(root: BorrowedFd<'_>, limits: &Limits) -> Result<(), StepError> {
     for path in masks::HIDDEN {
         covers.put(path).step(|| format!("hide /proc/{path}"))?;
     }
-    for name in masks::replaced(limits) {
+    for name in replaced {
         mount::bind(&format!("{SITE}/{COVERS}/{name}"), name)
             .step(|| format!("mount /proc/{name}"))?;
     }

@@ -21,7 +21,8 @@ pub use refusals::RefusedCall;
 
 use self::program::{Refusals, Tables};
 use self::table::{
-    ALLOWED, MAKING_NAMESPACES, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES,
+    ALLOWED, FREE_NAMESPACE_RULES, Group, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule,
+    WRITING_RULES,
 };
 use crate::sys::process;
 
@@ -55,38 +56,21 @@ impl Filter {
     }
 
     fn compile(kind: FilterKind) -> Self {
-        let further = if kind.writes_to_host {
+        let writing = if kind.writes_to_host {
             WRITING_RULES
         } else {
             &[]
         };
-        let rules = RULES.iter().chain(further);
-        let tables = if kind.user_namespaces {
-            let further = if kind.owns_groups {
-                NAMESPACE_RULES
-            } else {
-                &[]
+        let (allowed, refused, namespaces): (&[Group], &[Group], &[Rule]) =
+            match (kind.user_namespaces, kind.owns_groups) {
+                (false, _) => (&[], NAMESPACED, &[]),
+                (true, false) => (NAMESPACED, &[], FREE_NAMESPACE_RULES),
+                (true, true) => (NAMESPACED, &[], NAMESPACE_RULES),
             };
-            let is_kept = |rule: &&Rule| {
-                NAMESPACE_RULES
-                    .iter()
-                    .all(|other| other.call.number != rule.call.number)
-            };
-            Tables {
-                allowed: ALLOWED
-                    .iter()
-                    .chain(NAMESPACED)
-                    .chain([&MAKING_NAMESPACES])
-                    .collect(),
-                refused: REFUSED.iter().collect(),
-                rules: rules.filter(is_kept).chain(further).collect(),
-            }
-        } else {
-            Tables {
-                allowed: ALLOWED.iter().collect(),
-                refused: REFUSED.iter().chain(NAMESPACED).collect(),
-                rules: rules.collect(),
-            }
+        let tables = Tables {
+            allowed: ALLOWED.iter().chain(allowed).collect(),
+            refused: REFUSED.iter().chain(refused).collect(),
+            rules: RULES.iter().chain(writing).chain(namespaces).collect(),
         };
         Self {
             told: tables.compile(Refusals::Told),

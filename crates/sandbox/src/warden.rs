@@ -267,7 +267,7 @@ impl Warden {
             process::silence_stderr()?;
             return Ok(true);
         }
-        match serde_json::from_slice(&bytes) {
+        match serde_json::from_slice::<ToWarden>(&bytes) {
             Ok(ToWarden::Order { job, order }) if job == running.job => running.obey(order),
             // For a job that has ended.
             _ => {}

@@ -28,7 +28,8 @@ pub(super) enum Refusals {
     Silent,
 }
 
-/// The tables that one program is made from.
+/// The tables that one program is made from. A rule decides about a call that is in a list too, and the
+/// last of several rules about one call.
 #[derive(Debug)]
 pub(super) struct Tables<'a> {
     pub(super) allowed: Vec<&'a Group>,

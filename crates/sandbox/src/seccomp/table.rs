@@ -196,18 +196,25 @@ pub(super) const NAMESPACED: &[Group] = &[
     },
 ];
 
-/// Calls that are judged only because they can make namespaces.
-pub(super) const MAKING_NAMESPACES: Group = Group {
-    why: "Making namespaces.",
-    calls: calls![SYS_clone SYS_unshare],
-};
-
 /// A namespace of control groups: whoever owns one may mount the groups, and where they belong to the
 /// caller, as delegated ones do, lift the job's limits and freeze who watches over it.
 const NEW_CGROUP_NAMESPACE: u32 = 0x0200_0000;
 
-/// What is judged in the place of [`RULES`] of the same calls, where the job may make user namespaces and
-/// its control groups belong to the caller.
+/// In the place of [`RULES`] of the same calls, where the job may make user namespaces: nothing is judged.
+pub(super) const FREE_NAMESPACE_RULES: &[Rule] = &[
+    Rule {
+        call: call("clone", libc::SYS_clone),
+        why: "All namespaces.",
+        cases: &[],
+    },
+    Rule {
+        call: call("unshare", libc::SYS_unshare),
+        why: "The same.",
+        cases: &[],
+    },
+];
+
+/// The same, where the job's control groups belong to the caller.
 pub(super) const NAMESPACE_RULES: &[Rule] = &[
     Rule {
         call: call("clone", libc::SYS_clone),
