@@ -29,7 +29,16 @@ pub(crate) fn draft_of(args: &JobArgs, cwd: &str) -> (Draft, FlagPlaces) {
         labels: reader.labels(&args.labels),
         program,
         args: arguments,
+        entrypoint: reader
+            .text("/entrypoint", "--entrypoint", &args.entrypoint)
+            .map(|text| {
+                Some(text)
+                    .filter(|text| !text.is_empty())
+                    .into_iter()
+                    .collect()
+            }),
         image: reader.located("/image", "--image", &args.image),
+        platform: reader.text("/platform", "--platform", &args.platform),
         layers: reader.layers(&args.layers),
         workspace: reader.located("/workspace", "--workspace", &args.workspace),
         no_workspace: reader.switch("/no_workspace", "--no-workspace", args.no_workspace),

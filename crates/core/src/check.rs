@@ -5,6 +5,7 @@
 
 mod command;
 mod grant;
+mod image;
 mod naming;
 mod quantity;
 mod signal;
@@ -16,6 +17,7 @@ use crate::job::{JobSpec, Network, SPEC_BYTES_MAX, SPEC_VERSION, Stdin};
 
 pub use command::ARGUMENTS_TOTAL_MAX;
 pub use grant::GRANTS_MAX;
+pub use image::{IMAGE_NAME_BYTES_MAX, reference_error};
 pub use naming::{LABEL_KEY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, NAME_BYTES_MAX};
 pub use quantity::{
     DISK_MIN, GRACE_MAX, LOG_MIN, MEMORY_MIN, OPEN_FILES_MAX, OPEN_FILES_MIN, PIDS_MAX, SHM_MIN,
@@ -119,11 +121,11 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     let version = check_version(draft, &mut findings);
     let name = naming::check_name(draft, &mut findings);
     let labels = naming::check_labels(draft, &mut findings);
-    let program = command::check_program(draft, &mut findings);
+    let image = image::check_image(draft, surroundings, &mut findings);
+    let command = command::check_command(draft, &image, &mut findings);
     command::check_arguments(draft, &mut findings);
     command::check_environment(draft, surroundings, &mut findings);
     command::check_total(draft, surroundings, &mut findings);
-    let image = source::check_image(draft, surroundings, &mut findings);
     let layers = source::check_layers(draft, surroundings, &mut findings);
     let workspace = source::check_workspace(draft, surroundings, &mut findings);
     let workdir = source::check_workdir(draft, workspace.as_ref(), &mut findings);
@@ -132,7 +134,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     let limits = quantity::check_limits(draft, &mut findings);
     source::check_write(draft, workspace.as_ref(), &mut findings);
     let stop_signal = signal::check_stop_signal(draft, &mut findings);
-    let user = quantity::check_user(draft, &mut findings);
+    let (user, user_name) = quantity::check_user(draft, &image, &mut findings);
     let stdin = check_stdin(draft, &mut findings);
     let priority = quantity::check_priority(draft, &mut findings);
     let estimate = quantity::check_estimate(draft, &mut findings);
@@ -145,8 +147,9 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
         version,
         name,
         labels,
-        program,
-        args: draft.args.clone(),
+        program: command.program,
+        args: command.args,
+        entrypoint: command.entrypoint,
         image,
         layers,
         workspace,
@@ -158,6 +161,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
         limits,
         stop_signal,
         user,
+        user_name,
         stdin,
         tty: draft.tty,
         wait_children: draft.wait_children,

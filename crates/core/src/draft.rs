@@ -25,13 +25,18 @@ pub struct Draft {
     #[schemars(default)]
     pub labels: BTreeMap<String, String>,
     /// The program: a path in the sandbox, or a name to be found on the job's PATH.
-    #[schemars(required)]
+    /// Only an OCI image with a command of its own can do without.
     pub program: Option<String>,
     /// Its arguments.
     #[schemars(default)]
     pub args: Vec<String>,
-    /// `host` (default), `none`, `dir:PATH` or `tar:PATH`.
+    /// What goes before program and arguments, instead of an OCI image's own entry point; an empty list
+    /// for nothing.
+    pub entrypoint: Option<Vec<String>>,
+    /// `host` (default), `none`, `dir:PATH`, `tar:PATH` or `oci:REFERENCE`.
     pub image: Option<Located>,
+    /// Which of an OCI image's platforms, `OS/ARCHITECTURE[/VARIANT]`; this machine's if absent.
+    pub platform: Option<String>,
     /// Layers over the image: `dir:SRC[=DEST]`, `file:SRC=DEST`, `glob:PATTERN[=DEST]` or
     /// `tar:SRC[=DEST]`, later ones over earlier ones.
     #[schemars(default)]
@@ -65,7 +70,7 @@ pub struct Draft {
     /// if absent. The kill comes after the grace.
     #[schemars(default, schema_with = "quantity")]
     pub stop_signal: Option<String>,
-    /// `UID` or `UID:GID` in the sandbox.
+    /// `UID` or `UID:GID` in the sandbox, or `NAME` or `NAME:GROUP` in an image that has them.
     #[schemars(default, schema_with = "quantity")]
     pub user: Option<String>,
     /// `empty` (default: end of file at once) or `inherit` (the caller's; the default with `tty`).
@@ -179,7 +184,9 @@ impl Draft {
             labels: joined(self.labels, upper.labels),
             program,
             args,
+            entrypoint: upper.entrypoint.or(self.entrypoint),
             image: upper.image.or(self.image),
+            platform: upper.platform.or(self.platform),
             layers: [self.layers, upper.layers].concat(),
             workspace,
             no_workspace,

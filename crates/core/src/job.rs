@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grant::GrantRequest;
 use crate::limits::Limits;
+use crate::oci::OciDigest;
 use crate::signal::StopSignal;
 use crate::time::Millis;
 use crate::{ByteSize, Digest};
@@ -27,11 +28,15 @@ pub struct JobSpec {
     /// Labels for finding it again.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The program: a path in the sandbox, or a name to be found on the job's PATH.
+    /// The program: a path in the sandbox, or a name to be found on the job's PATH. Empty only as long
+    /// as `entrypoint` is `image` and the image is not resolved.
     pub program: String,
     /// Its arguments.
     #[serde(default)]
     pub args: Vec<String>,
+    /// What of an OCI image's own command goes before them: nothing, once the image is resolved.
+    #[serde(default, skip_serializing_if = "Entrypoint::is_none")]
+    pub entrypoint: Entrypoint,
     /// What the root file system is made of.
     pub image: Image,
     /// Layers over the image, later ones over earlier ones.
@@ -62,6 +67,10 @@ pub struct JobSpec {
     /// The user in the sandbox; the image's or the caller's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
+    /// The same by name, `NAME[:GROUP]`, looked up in the root's own user database; never together with
+    /// `user`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
     /// Where standard input comes from.
     pub stdin: Stdin,
     /// True for a terminal as standard input, output and error.
@@ -87,6 +96,7 @@ impl JobSpec {
             labels: BTreeMap::new(),
             program: program.into(),
             args: args.into_iter().collect(),
+            entrypoint: Entrypoint::None,
             image: Image::Host,
             layers: Vec::new(),
             workspace: None,
@@ -98,6 +108,7 @@ impl JobSpec {
             limits: Limits::default(),
             stop_signal: StopSignal::default(),
             user: None,
+            user_name: None,
             stdin: Stdin::Empty,
             tty: false,
             wait_children: false,
@@ -117,9 +128,10 @@ impl JobSpec {
         Digest::of(&self.to_canonical())
     }
 
-    /// Program and arguments as one list.
+    /// Program and arguments as one list, which is empty if only the image knows them.
     pub fn command(&self) -> Vec<String> {
         std::iter::once(self.program.clone())
+            .filter(|program| !program.is_empty())
             .chain(self.args.iter().cloned())
             .collect()
     }
@@ -143,6 +155,36 @@ pub enum Image {
         /// An absolute path on the host.
         path: String,
     },
+    /// An OCI image of a registry, or one that was imported.
+    Oci {
+        /// `[HOST[:PORT]/]NAME[:TAG][@DIGEST]`, as it was written.
+        reference: String,
+        /// The digest of the manifest that it was resolved to; absent until then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<OciDigest>,
+        /// Which of an index's images, `OS/ARCHITECTURE[/VARIANT]`; this machine's if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platform: Option<String>,
+    },
+}
+
+/// What of an OCI image's own command a job runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Entrypoint {
+    /// Nothing: the job's program and arguments are the whole command.
+    #[default]
+    None,
+    /// Its entry point goes before the job's program and arguments; if there are neither, its command
+    /// follows.
+    Image,
+}
+
+impl Entrypoint {
+    /// True for the default.
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
 }
 
 /// One layer over the image. Destinations are absolute paths in the sandbox.

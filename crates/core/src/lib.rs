@@ -13,6 +13,7 @@ pub mod grant;
 pub mod id;
 pub mod job;
 pub mod limits;
+pub mod oci;
 pub mod reason;
 pub mod root;
 pub mod signal;

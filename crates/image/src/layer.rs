@@ -113,8 +113,14 @@ pub fn layer_keys(
             keys.push(key);
         }
     };
-    if let Image::Tar { path } = &spec.image {
-        add(archive_key(path, trees)?);
+    match &spec.image {
+        Image::Tar { path } => add(archive_key(path, trees)?),
+        Image::Oci { reference, .. } => {
+            return Err(PlanError::OciUnavailable {
+                reference: reference.clone(),
+            });
+        }
+        Image::Host | Image::None | Image::Dir { .. } => {}
     }
     for layer in &spec.layers {
         match layer {

@@ -155,6 +155,11 @@ fn add_image(
                 why: "the image, unpacked".to_owned(),
             });
         }
+        Image::Oci { reference, .. } => {
+            return Err(PlanError::OciUnavailable {
+                reference: reference.clone(),
+            });
+        }
     }
     Ok(toolchain::Tools::default())
 }
@@ -264,6 +269,14 @@ pub enum PlanError {
     /// The image is the host's root directory.
     #[error("the host's own root directory cannot be the image")]
     ImageIsHost,
+    /// Images of registries are not read.
+    #[error(
+        "the image `oci:{reference}` cannot be used: OCI images are not available in this build"
+    )]
+    OciUnavailable {
+        /// The image.
+        reference: String,
+    },
     /// An image, or a layer over the whole root, has something in a place that the sandbox needs.
     #[error("`{place}` in `{known_as}` {what}")]
     Image {
@@ -524,6 +537,9 @@ impl PlanError {
             Self::NotAbsolute { .. } => "write the path from `/` on".into(),
             Self::NotUtf8 { .. } => "rename it, or move the files elsewhere".into(),
             Self::ImageIsHost => "use `--image host`, which leaves the host's secrets out".into(),
+            Self::OciUnavailable { .. } => {
+                "unpack the image elsewhere, and use `--image dir:PATH` or `--image tar:PATH`".into()
+            }
             Self::Image { place, .. } => {
                 format!("mend `{place}` in the image, or use another one")
             }

@@ -59,12 +59,14 @@ impl Redactor {
         clean.args.iter_mut().for_each(|text| self.in_text(text));
         self.in_map(&mut clean.env);
         self.in_option(&mut clean.workdir);
+        self.in_option(&mut clean.user_name);
         if let Some(workspace) = &mut clean.workspace {
             self.in_text(&mut workspace.path);
         }
         match &mut clean.image {
             Image::Host | Image::None => {}
             Image::Dir { path } | Image::Tar { path } => self.in_text(path),
+            Image::Oci { reference, .. } => self.in_text(reference),
         }
         for layer in &mut clean.layers {
             match layer {

@@ -102,7 +102,7 @@ impl LocalImages {
 
 impl Images for LocalImages {
     fn needs_nothing(&self, spec: &JobSpec) -> bool {
-        !matches!(spec.image, Image::Tar { .. })
+        !matches!(spec.image, Image::Tar { .. } | Image::Oci { .. })
             && spec
                 .layers
                 .iter()

@@ -38,12 +38,18 @@ pub(crate) struct ExplainArgs {
 /// A job, as flags.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
-    /// The root file system: host, none, dir:PATH or tar:PATH [default: host]
+    /// The root file system: host, none, dir:PATH, tar:PATH or oci:REF [default: host]
     ///
     /// `host` is this machine's own /usr, /etc and tools, read-only and without its secrets; `none` is
-    /// empty; `dir:` and `tar:` are a directory or an archive (plain, gzip, zstd) of a whole system.
+    /// empty; `dir:` and `tar:` are a directory or an archive (plain, gzip, zstd) of a whole system;
+    /// `oci:` is an image of a registry, such as oci:debian:12, whose own environment, user, working
+    /// directory, entry point and command count where the job says nothing else.
     #[arg(long, value_name = "IMAGE", help_heading = "What the job sees")]
     pub(crate) image: Option<String>,
+
+    /// Which of an OCI image's platforms, such as linux/arm64 [default: this machine's]
+    #[arg(long, value_name = "OS/ARCH", help_heading = "What the job sees")]
+    pub(crate) platform: Option<String>,
 
     /// Lay files over the image; may be given several times, later ones over earlier ones
     ///
@@ -158,11 +164,17 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) log_limit: Option<String>,
 
-    /// Who the program is in the sandbox, by number
+    /// Run this before PROGRAM and its arguments, instead of an OCI image's own entry point
+    ///
+    /// An empty text runs PROGRAM itself.
+    #[arg(long, value_name = "PROGRAM", help_heading = "How it runs")]
+    pub(crate) entrypoint: Option<String>,
+
+    /// Who the program is in the sandbox, by number, or by a name that the image has
     ///
     /// User 0 (or `root`) is root by name and has no capabilities: chown, su and package managers that
     /// change users do not work.
-    #[arg(long, value_name = "UID[:GID]", help_heading = "How it runs")]
+    #[arg(long, value_name = "USER[:GROUP]", help_heading = "How it runs")]
     pub(crate) user: Option<String>,
 
     /// Pass your standard input on; without it, the job's is empty

@@ -10,6 +10,7 @@ use super::source::PATH_BYTES_MAX;
 use super::{CallerVariable, Findings, Surroundings, shown};
 use crate::diagnostic::{DiagnosticCode, pointer};
 use crate::draft::Draft;
+use crate::job::{Entrypoint, Image};
 use crate::limits::ARGUMENT_BYTES_MAX;
 
 /// Bytes of all arguments and variables together: a quarter of an 8 MiB stack, less what the sandbox
@@ -22,8 +23,55 @@ const POINTER_BYTES: usize = 8;
 
 const AS_FILE: &str = "put it into a file and give the job that file as a layer: `file:SRC=DEST`";
 
-pub(super) fn check_program(draft: &Draft, findings: &mut Findings) -> String {
-    let program = draft.program.clone().unwrap_or_default();
+/// What a job runs, as its spec has it.
+pub(super) struct Command {
+    pub(super) program: String,
+    pub(super) args: Vec<String>,
+    pub(super) entrypoint: Entrypoint,
+}
+
+/// Joins an entry point that the draft names with what follows it. Without one, an OCI image's own goes
+/// before program and arguments, and then neither has to be named.
+pub(super) fn check_command(draft: &Draft, image: &Image, findings: &mut Findings) -> Command {
+    let of_image = draft.entrypoint.is_none() && matches!(image, Image::Oci { .. });
+    let named = draft.entrypoint.iter().flatten();
+    for (index, text) in named.clone().enumerate() {
+        let place = format!("/entrypoint/{index}");
+        check_argument(&place, "the entry point", text, findings);
+    }
+    match draft.entrypoint.as_deref() {
+        Some([first, ..]) if first.is_empty() => {
+            findings
+                .error(
+                    DiagnosticCode::Empty,
+                    "/entrypoint",
+                    "the entry point's program is an empty text",
+                )
+                .hint("name a program, or leave the list empty for no entry point");
+        }
+        Some([_, ..]) if draft.program.is_none() => {}
+        _ if of_image && draft.program.is_none() => {}
+        _ => check_program(draft, findings),
+    }
+    let mut words = named.chain(&draft.program).chain(&draft.args).cloned();
+    // Arguments without a program are the image's entry point's.
+    let program = if of_image && draft.program.is_none() {
+        String::new()
+    } else {
+        words.next().unwrap_or_default()
+    };
+    Command {
+        program,
+        args: words.collect(),
+        entrypoint: if of_image {
+            Entrypoint::Image
+        } else {
+            Entrypoint::None
+        },
+    }
+}
+
+fn check_program(draft: &Draft, findings: &mut Findings) {
     match draft.program.as_deref() {
         None => findings
             .error(
@@ -52,22 +100,25 @@ pub(super) fn check_program(draft: &Draft, findings: &mut Findings) -> String {
             findings.without_nul("/program", "the program's name", text);
         }
     }
-    program
 }
 
 pub(super) fn check_arguments(draft: &Draft, findings: &mut Findings) {
     for (index, argument) in draft.args.iter().enumerate() {
         let place = format!("/args/{index}");
         let what = format!("argument {}", index + 1);
-        if findings.without_nul(&place, &what, argument) && argument.len() > ARGUMENT_BYTES_MAX {
-            let message = format!(
-                "{what} has {} bytes, and {ARGUMENT_BYTES_MAX} is the kernel's limit for one",
-                argument.len()
-            );
-            findings
-                .error(DiagnosticCode::ArgumentTooLong, place, message)
-                .hint(AS_FILE);
-        }
+        check_argument(&place, &what, argument, findings);
+    }
+}
+
+fn check_argument(place: &str, what: &str, argument: &str, findings: &mut Findings) {
+    if findings.without_nul(place, what, argument) && argument.len() > ARGUMENT_BYTES_MAX {
+        let message = format!(
+            "{what} has {} bytes, and {ARGUMENT_BYTES_MAX} is the kernel's limit for one",
+            argument.len()
+        );
+        findings
+            .error(DiagnosticCode::ArgumentTooLong, place, message)
+            .hint(AS_FILE);
     }
 }
 
@@ -168,8 +219,10 @@ pub(super) fn check_total(draft: &Draft, surroundings: &Surroundings<'_>, findin
         }
     };
     let arguments: usize = draft
-        .program
+        .entrypoint
         .iter()
+        .flatten()
+        .chain(&draft.program)
         .chain(&draft.args)
         .map(|text| cost(text.len()))
         .sum();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Findings, shown};
 use crate::diagnostic::DiagnosticCode;
 use crate::draft::Draft;
-use crate::job::User;
+use crate::job::{Image, User};
 use crate::limits::{
     ByteSize, CpuCount, GRACE_DEFAULT, LOG_DEFAULT, Limits, OPEN_FILES_DEFAULT, PIDS_DEFAULT,
     ParseQuantityError, parse_duration,
@@ -92,8 +92,15 @@ pub(super) fn check_priority(draft: &Draft, findings: &mut Findings) -> i32 {
     })
 }
 
-pub(super) fn check_user(draft: &Draft, findings: &mut Findings) -> Option<User> {
-    let text = draft.user.as_deref()?;
+/// A user by number, or by name where the image has a user database of its own.
+pub(super) fn check_user(
+    draft: &Draft,
+    image: &Image,
+    findings: &mut Findings,
+) -> (Option<User>, Option<String>) {
+    let Some(text) = draft.user.as_deref() else {
+        return (None, None);
+    };
     // The one name that has the same number everywhere.
     let number = |part| if part == "root" { "0" } else { part };
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
@@ -103,7 +110,7 @@ pub(super) fn check_user(draft: &Draft, findings: &mut Findings) -> Option<User>
         digits.then(|| text.parse::<u32>().ok().filter(|id| *id <= USER_ID_MAX))
     };
     match (id(uid), id(gid)) {
-        (Some(Some(uid)), Some(Some(gid))) => return Some(User { uid, gid }),
+        (Some(Some(uid)), Some(Some(gid))) => return (Some(User { uid, gid }), None),
         (Some(_), Some(_)) => {
             let message = format!(
                 "the user `{}` has an id that a sandbox does not have",
@@ -113,14 +120,32 @@ pub(super) fn check_user(draft: &Draft, findings: &mut Findings) -> Option<User>
                 .error(DiagnosticCode::OutOfRange, "/user", message)
                 .hint(format!("ids go from 0 to {USER_ID_MAX}"));
         }
+        _ if *image != Image::Host && is_user_name(text) => return (None, Some(text.to_owned())),
         _ => {
             let message = format!("`{}` is not a user", shown(text));
+            let hint = if is_user_name(text) {
+                "with the host's own files write numbers: UID or UID:GID, for example 1000:1000"
+            } else {
+                "write UID or UID:GID, for example 1000:1000, or a name that the image has"
+            };
             findings
                 .error(DiagnosticCode::UserForm, "/user", message)
-                .hint("write numbers: UID or UID:GID, for example 1000:1000");
+                .hint(hint);
         }
     }
-    None
+    (None, None)
+}
+
+/// `NAME[:GROUP]`, in characters that user databases have.
+fn is_user_name(text: &str) -> bool {
+    let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@' | '+');
+    let is_name = |part: &str| {
+        (1..=64).contains(&part.len()) && part.chars().all(safe) && !part.starts_with('-')
+    };
+    match text.split_once(':') {
+        Some((user, group)) => is_name(user) && is_name(group),
+        None => is_name(text),
+    }
 }
 
 fn size(

@@ -1,9 +1,9 @@
-//! Where files come from and where they appear: image, layers, workspace, working directory.
+//! Where files come from and where they appear: layers, workspace, working directory.
 
 use super::{Findings, PathKind, PathProblem, Surroundings, shown};
 use crate::diagnostic::{DiagnosticCode, nearest};
 use crate::draft::{Draft, Located};
-use crate::job::{Image, Layer, Workspace};
+use crate::job::{Layer, Workspace};
 
 /// Bytes of a path at most: Linux's `PATH_MAX` without the NUL.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -12,61 +12,6 @@ pub const LAYERS_MAX: usize = 400;
 
 /// Where the sandbox mounts file systems of its own.
 const RESERVED: [&str; 3] = ["/proc", "/sys", "/dev"];
-
-const IMAGE_FORMS: &str = "write host, none, dir:PATH or tar:PATH";
-
-pub(super) fn check_image(
-    draft: &Draft,
-    surroundings: &Surroundings<'_>,
-    findings: &mut Findings,
-) -> Image {
-    let place = "/image";
-    let Some(Located { text, base }) = &draft.image else {
-        return Image::Host;
-    };
-    let (kind, rest) = text
-        .split_once(':')
-        .map_or((text.as_str(), None), |(k, r)| (k, Some(r)));
-    match (kind, rest) {
-        ("host", None) => Image::Host,
-        ("none", None) => Image::None,
-        ("dir", Some(path)) => Image::Dir {
-            path: Wanted::new(place, "the image's directory", PathKind::Directory).find(
-                path,
-                base,
-                surroundings,
-                findings,
-            ),
-        },
-        ("tar", Some(path)) => Image::Tar {
-            path: Wanted::new(place, "the image's archive", PathKind::File).find(
-                path,
-                base,
-                surroundings,
-                findings,
-            ),
-        },
-        _ => {
-            let hint = if let ("dir" | "tar", None) = (kind, rest) {
-                format!("write {kind}:PATH")
-            } else if text.starts_with(['/', '.']) {
-                format!(
-                    "write dir:{0} for a directory or tar:{0} for an archive",
-                    shown(text)
-                )
-            } else if let Some(near) = nearest(kind, ["host", "none", "dir", "tar"]) {
-                format!("did you mean `{near}`? {IMAGE_FORMS}")
-            } else {
-                format!("{IMAGE_FORMS}; images of a registry are not read yet")
-            };
-            let message = format!("`{}` is not an image", shown(text));
-            findings
-                .error(DiagnosticCode::ImageForm, place, message)
-                .hint(hint);
-            Image::Host
-        }
-    }
-}
 
 pub(super) fn check_layers(
     draft: &Draft,

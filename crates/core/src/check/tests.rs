@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::draft::Located;
-use crate::job::{Image, Layer, User, Workspace};
+use crate::job::{Entrypoint, Image, Layer, User, Workspace};
 use crate::limits::{ARGUMENT_BYTES_MAX, ByteSize};
 use crate::time::Millis;
 
@@ -172,6 +172,102 @@ fn a_full_job_comes_through_as_written() {
     assert_eq!((spec.priority, spec.estimate), (-3, Some(Millis(90_000))));
 }
 
+fn oci(reference: &str, platform: Option<&str>) -> Image {
+    Image::Oci {
+        reference: reference.into(),
+        digest: None,
+        platform: platform.map(str::to_owned),
+    }
+}
+
+#[test]
+fn an_oci_image_may_bring_its_own_command() {
+    let spec = accepts(&json!({ "image": "oci:debian:12" }));
+    assert_eq!(spec.image, oci("debian:12", None));
+    assert_eq!(
+        (spec.program.as_str(), spec.entrypoint),
+        ("", Entrypoint::Image)
+    );
+    assert!(spec.command().is_empty());
+    let again: JobSpec = serde_json::from_slice(&spec.to_canonical()).unwrap();
+    assert_eq!(again, spec);
+    // Arguments are its entry point's, with a program and without.
+    let spec = accepts(&json!({
+        "image": "oci:a", "platform": "linux/arm64", "args": ["--help"], "user": "web:www"
+    }));
+    assert_eq!(spec.image, oci("a", Some("linux/arm64")));
+    assert_eq!(
+        (spec.program.as_str(), &spec.args[..]),
+        ("", &["--help".to_owned()][..])
+    );
+    assert_eq!(
+        (spec.user, spec.user_name.as_deref()),
+        (None, Some("web:www"))
+    );
+    let spec = accepts(&json!({ "image": "oci:a", "program": "sh", "user": 1 }));
+    assert_eq!(
+        (spec.program.as_str(), spec.entrypoint),
+        ("sh", Entrypoint::Image)
+    );
+    assert_eq!(spec.user_name, None);
+}
+
+#[test]
+fn an_entry_point_goes_before_the_program() {
+    let command = |job: Value| {
+        let spec = accepts(&job);
+        assert_eq!(spec.entrypoint, Entrypoint::None);
+        spec.command().join(" ")
+    };
+    let image = "oci:a";
+    let entry = json!(["env", "-i"]);
+    assert_eq!(
+        command(json!({ "image": image, "entrypoint": entry })),
+        "env -i"
+    );
+    assert_eq!(
+        command(json!({ "image": image, "entrypoint": entry, "program": "a", "args": ["b"] })),
+        "env -i a b"
+    );
+    assert_eq!(
+        command(json!({ "image": image, "entrypoint": [], "program": "a" })),
+        "a"
+    );
+    assert_eq!(
+        command(json!({ "entrypoint": ["time"], "program": "a" })),
+        "time a"
+    );
+    for (entrypoint, expected) in [
+        (json!([]), "/program missing_field"),
+        (json!([""]), "/entrypoint empty"),
+        (json!(["a\u{0}b"]), "/entrypoint/0 nul_byte"),
+    ] {
+        let job = json!({ "image": image, "entrypoint": entrypoint });
+        let (spec, found) = check_json(&job);
+        assert_eq!((spec, codes(&found)), (None, vec![expected.to_owned()]));
+    }
+}
+
+#[test]
+fn what_looks_like_an_image_of_a_registry_is_told_its_form() {
+    for (written, advice) in [
+        ("debian:12", "write oci:debian:12 for that image"),
+        ("ghcr.io/a/b@sha256:0", "write host, none"),
+        ("localhost:5000/a", "write oci:localhost:5000/a for"),
+        ("docker://debian", "write oci:debian"),
+        ("oic:debian", "did you mean `oci`?"),
+        ("oci:./layout", "tidemill image import ./layout"),
+        ("oci:Debian", "oci:debian:12"),
+        ("ubuntu", "write oci:ubuntu for that image"),
+        ("Host!", "did you mean `host`?"),
+    ] {
+        let (spec, found) = check_json(&json!({ "program": "a", "image": written }));
+        assert!(spec.is_none());
+        let hint = found[0].hint.clone().unwrap();
+        assert!(hint.contains(advice), "{written}: {hint}");
+    }
+}
+
 #[test]
 fn the_stop_signal_has_many_ways_to_be_written_and_one_name() {
     let spec = accepts(&json!({ "program": "a", "stop_signal": 10 }));
@@ -262,6 +358,10 @@ fn every_field_refuses_what_it_cannot_be() {
         ("args", json!(["\u{0}"]), "/args/0 nul_byte"),
         ("image", json!("dir:"), "/image empty"),
         ("image", json!("dir"), "/image image_form"),
+        ("image", json!("oci:"), "/image image_form"),
+        ("image", json!("oci:a b"), "/image image_form"),
+        ("platform", json!("linux/amd64"), "/platform conflict"),
+        ("entrypoint", json!("a"), "/entrypoint wrong_type"),
         ("image", json!("hots"), "/image image_form"),
         ("image", json!("/srv/root"), "/image image_form"),
         ("image", json!("tar:a\u{0}"), "/image nul_byte"),

@@ -8,13 +8,15 @@ use super::{Draft, LimitsDraft, Located};
 use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest, pointer};
 
 /// The fields of a job file.
-const FIELDS: [&str; 23] = [
+const FIELDS: [&str; 25] = [
     "version",
     "name",
     "labels",
     "program",
     "args",
+    "entrypoint",
     "image",
+    "platform",
     "layers",
     "workspace",
     "no_workspace",
@@ -122,6 +124,11 @@ impl Reader<'_> {
             "labels" => draft.labels = self.text_map(&place, value),
             "program" => draft.program = self.text(&place, value),
             "args" => draft.args = self.texts(&place, value),
+            "entrypoint" => {
+                let texts = self.texts(&place, value);
+                draft.entrypoint = (!value.is_null()).then_some(texts);
+            }
+            "platform" => draft.platform = self.text(&place, value),
             "image" => draft.image = self.text(&place, value).map(|text| self.located(text)),
             "layers" => draft.layers = self.located_list(&place, value),
             "workspace" => {
