@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use tidemill_core::ByteSize;
+
+use crate::eviction::{self, Bounds, Eviction, Kept};
 use crate::job::JobId;
 use crate::key::Key;
 
@@ -38,18 +41,27 @@ pub enum Get {
     YouGet,
 }
 
-/// The counting half of a cache: who waits, how many references. Pure. An adapter adds paths, sizes
-/// and removal, or answers [`Get::Here`] by itself for keys that cost nothing (stacks, where the
-/// sandbox mounts the trees over each other).
+/// The counting half of a cache: who waits, how many references, how large, used when, and so what
+/// may go. Pure. An adapter adds paths and removal, or answers [`Get::Here`] by itself for keys that
+/// cost nothing (stacks, where the sandbox mounts the trees over each other).
 #[derive(Debug, Default)]
 pub struct CacheTable {
     entries: BTreeMap<Key, Entry>,
+    /// How often a reference was given or given back: the order of uses.
+    uses: u64,
 }
 
 #[derive(Debug)]
 enum Entry {
     Getting { waiting: Vec<JobId> },
-    Here { references: usize },
+    Here(Here),
+}
+
+#[derive(Debug, Default)]
+struct Here {
+    references: usize,
+    size: ByteSize,
+    last_use: u64,
 }
 
 impl CacheTable {
@@ -58,19 +70,32 @@ impl CacheTable {
         Self::default()
     }
 
-    /// Notes that a key is already on disk, without a reference, as found at the start. No effect
-    /// on a key that the table knows.
-    pub fn found(&mut self, key: Key) {
-        self.entries
-            .entry(key)
-            .or_insert(Entry::Here { references: 0 });
+    /// Notes that a key is already on disk, without a reference, as found at the start. What was
+    /// used least recently comes first. No effect on a key that the table knows.
+    pub fn found(&mut self, key: Key, size: ByteSize) {
+        let last_use = self.next_use();
+        self.entries.entry(key).or_insert(Entry::Here(Here {
+            references: 0,
+            size,
+            last_use,
+        }));
+    }
+
+    /// Notes how much removing a key would free. It counts as nothing until then. No effect on a
+    /// key that is not here.
+    pub fn measured(&mut self, key: &Key, size: ByteSize) {
+        if let Some(Entry::Here(here)) = self.entries.get_mut(key) {
+            here.size = size;
+        }
     }
 
     /// As [`Cache::get`].
     pub fn get(&mut self, key: &Key, job: JobId) -> Get {
+        let last_use = self.next_use();
         match self.entries.get_mut(key) {
-            Some(Entry::Here { references }) => {
-                *references += 1;
+            Some(Entry::Here(here)) => {
+                here.references += 1;
+                here.last_use = last_use;
                 Get::Here
             }
             Some(Entry::Getting { waiting }) => {
@@ -87,15 +112,19 @@ impl CacheTable {
 
     /// As [`Cache::got`]. Empty for a key that is not being got.
     pub fn got(&mut self, key: &Key) -> Vec<JobId> {
+        let last_use = self.next_use();
         let Some(entry) = self.entries.get_mut(key) else {
             return Vec::new();
         };
         match entry {
-            Entry::Here { .. } => Vec::new(),
+            Entry::Here(_) => Vec::new(),
             Entry::Getting { waiting } => {
                 let waiting = std::mem::take(waiting);
-                let references = waiting.len();
-                *entry = Entry::Here { references };
+                *entry = Entry::Here(Here {
+                    references: waiting.len(),
+                    size: ByteSize(0),
+                    last_use,
+                });
                 waiting
             }
         }
@@ -104,7 +133,7 @@ impl CacheTable {
     /// As [`Cache::failed`]. Empty for a key that is not being got.
     pub fn failed(&mut self, key: &Key) -> Vec<JobId> {
         match self.entries.get_mut(key) {
-            None | Some(Entry::Here { .. }) => Vec::new(),
+            None | Some(Entry::Here(_)) => Vec::new(),
             Some(Entry::Getting { waiting }) => {
                 let waiting = std::mem::take(waiting);
                 self.entries.remove(key);
@@ -115,10 +144,12 @@ impl CacheTable {
 
     /// As [`Cache::release`]. True if that was the last reference, so that the key may be removed.
     pub fn release(&mut self, key: &Key) -> bool {
+        let last_use = self.next_use();
         match self.entries.get_mut(key) {
-            Some(Entry::Here { references }) if *references > 0 => {
-                *references -= 1;
-                *references == 0
+            Some(Entry::Here(here)) if here.references > 0 => {
+                here.references -= 1;
+                here.last_use = last_use;
+                here.references == 0
             }
             _ => {
                 debug_assert!(false, "{key} was released without a reference");
@@ -129,17 +160,52 @@ impl CacheTable {
 
     /// Forgets a key that was removed from disk. False, and no effect, if it is in use or being got.
     pub fn remove(&mut self, key: &Key) -> bool {
-        let idle = matches!(self.entries.get(key), Some(Entry::Here { references: 0 }));
+        let idle = (self.entries.get(key)).is_some_and(Entry::is_idle);
         if idle {
             self.entries.remove(key);
         }
         idle
     }
 
+    /// Makes room for `coming` more bytes, as [`eviction::choose`] says: forgets what was used least
+    /// recently, for the caller to remove. Never what somebody holds or what is being got. The
+    /// caller moves it out of reach before the next message: a job that asks for it gets it anew.
+    #[must_use = "what is forgotten here has to be removed from disk"]
+    pub fn evict(&mut self, bounds: Bounds, coming: ByteSize) -> Eviction<Key> {
+        if u128::from(self.size().0) + u128::from(coming.0) <= u128::from(bounds.max.0) {
+            let (remove, left, over) = (Vec::new(), self.size(), ByteSize(0));
+            return Eviction { remove, left, over };
+        }
+        let kept = self.entries.iter().filter_map(|(key, entry)| match entry {
+            Entry::Getting { .. } => None,
+            Entry::Here(here) => Some(Kept {
+                key,
+                size: here.size,
+                last_use: here.last_use,
+                in_use: !entry.is_idle(),
+            }),
+        });
+        let Eviction { remove, left, over } = eviction::choose(bounds, coming, kept);
+        let remove: Vec<Key> = remove.into_iter().cloned().collect();
+        for key in &remove {
+            self.entries.remove(key);
+        }
+        Eviction { remove, left, over }
+    }
+
+    /// Bytes of everything that is here.
+    pub fn size(&self) -> ByteSize {
+        let sizes = self.entries.values().map(|entry| match entry {
+            Entry::Getting { .. } => 0,
+            Entry::Here(here) => here.size.0,
+        });
+        ByteSize(sizes.fold(0, u64::saturating_add))
+    }
+
     /// How many references a key has.
     pub fn references(&self, key: &Key) -> usize {
         match self.entries.get(key) {
-            Some(Entry::Here { references }) => *references,
+            Some(Entry::Here(here)) => here.references,
             Some(Entry::Getting { .. }) | None => 0,
         }
     }
@@ -148,79 +214,22 @@ impl CacheTable {
     pub fn idle(&self) -> impl Iterator<Item = &Key> {
         self.entries
             .iter()
-            .filter(|(_, entry)| matches!(entry, Entry::Here { references: 0 }))
+            .filter(|(_, entry)| entry.is_idle())
             .map(|(key, _)| key)
+    }
+
+    const fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+}
+
+impl Entry {
+    /// Whether it is here and nobody holds it.
+    const fn is_idle(&self) -> bool {
+        matches!(self, Self::Here(Here { references: 0, .. }))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use tidemill_core::Digest;
-
-    use super::*;
-    use crate::script::job;
-
-    fn key() -> Key {
-        Key::Blob(Digest::of(b"key"))
-    }
-
-    #[test]
-    fn the_first_gets_it_the_others_wait_and_all_hold_it() {
-        let mut table = CacheTable::new();
-        assert_eq!(table.get(&key(), job(1)), Get::YouGet);
-        assert_eq!(table.get(&key(), job(2)), Get::Wait);
-        assert_eq!(table.references(&key()), 0);
-        assert_eq!(table.got(&key()), [job(1), job(2)]);
-        assert_eq!(table.get(&key(), job(3)), Get::Here);
-        assert_eq!(table.references(&key()), 3);
-        assert!(table.got(&key()).is_empty(), "it has arrived already");
-    }
-
-    #[test]
-    fn what_failed_is_forgotten() {
-        let mut table = CacheTable::new();
-        table.get(&key(), job(1));
-        assert_eq!(table.failed(&key()), [job(1)]);
-        assert!(table.failed(&key()).is_empty());
-        assert_eq!(table.get(&key(), job(2)), Get::YouGet);
-    }
-
-    #[test]
-    fn only_what_nobody_holds_can_be_removed() {
-        let mut table = CacheTable::new();
-        table.get(&key(), job(1));
-        assert!(!table.remove(&key()), "it is being got");
-        table.got(&key());
-        table.get(&key(), job(2));
-        assert!(!table.release(&key()));
-        assert!(!table.remove(&key()), "one reference is left");
-        assert!(table.idle().next().is_none());
-        assert!(table.release(&key()), "that was the last one");
-        assert!(table.idle().eq([&key()]));
-        assert!(table.remove(&key()));
-        assert!(!table.remove(&key()), "it is not there any more");
-    }
-
-    #[test]
-    fn what_was_found_at_the_start_is_here_and_idle() {
-        let mut table = CacheTable::new();
-        table.found(key());
-        assert!(table.idle().eq([&key()]));
-        assert_eq!(table.get(&key(), job(1)), Get::Here);
-        table.found(key());
-        assert_eq!(
-            table.references(&key()),
-            1,
-            "finding it again changes nothing"
-        );
-    }
-
-    #[test]
-    #[should_panic(expected = "released without a reference")]
-    #[cfg(debug_assertions)]
-    fn a_release_too_many_is_a_defect() {
-        let mut table = CacheTable::new();
-        table.found(key());
-        table.release(&key());
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@
 pub mod cache;
 pub mod deps;
 pub mod dispatcher;
+pub mod eviction;
 pub mod job;
 pub mod key;
 mod layers;
@@ -38,6 +39,7 @@ pub mod slots;
 pub use cache::{Cache, CacheTable, Get};
 pub use deps::{Defect, Deps, Ending, Recipe, Root, TimerKind};
 pub use dispatcher::Dispatcher;
+pub use eviction::{Bounds, Eviction, Kept};
 pub use job::{JobId, JobRequest, Phase};
 pub use key::{BlobForm, Key, LayerRef, StackKey};
 pub use message::{Cause, Completion, JobEnd, Message};
