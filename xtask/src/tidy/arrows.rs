@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dispatch", &["core"]),
     ("blob", &["core"]),
     ("log", &["core"]),
+    ("oci", &["core"]),
     ("tree", &[]),
     ("sandbox", &["core", "tree"]),
     ("image", &["core", "blob", "tree"]),

@@ -1,0 +1,114 @@
+//! A blob whose digest is known when its last byte has come.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::{Content, ContentError, NEW, failed};
+use crate::digest::{Hasher, OciDigest};
+
+/// Writes one blob. Dropped before [`NewBlob::commit`], it leaves nothing.
+#[derive(Debug)]
+pub struct NewBlob {
+    content: Content,
+    /// Locked as long as it is open.
+    file: File,
+    path: PathBuf,
+    hasher: Hasher,
+    size: u64,
+    /// True once the file is no longer at its temporary path.
+    is_published: bool,
+}
+
+impl NewBlob {
+    pub(super) fn begin(content: Content) -> Result<Self, ContentError> {
+        let directory = content.partial_dir();
+        let (path, file) =
+            new_locked(&directory).map_err(failed("create a file in", &directory))?;
+        Ok(Self {
+            content,
+            file,
+            path,
+            hasher: Hasher::default(),
+            size: 0,
+            is_published: false,
+        })
+    }
+
+    /// Where it is written, for errors.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Publishes the blob, and answers its digest and size. When this returns, the bytes and their name
+    /// have reached the disk.
+    pub fn commit(mut self) -> Result<(OciDigest, u64), ContentError> {
+        let digest = std::mem::take(&mut self.hasher).finish();
+        self.content.publish(&self.file, &self.path, &digest)?;
+        self.is_published = true;
+        Ok((digest, self.size))
+    }
+
+    /// Publishes the blob if it is the one that was announced, else nothing.
+    pub fn commit_as(mut self, expected: &OciDigest) -> Result<u64, ContentError> {
+        let found = std::mem::take(&mut self.hasher).finish();
+        if found != *expected {
+            return Err(ContentError::WrongDigest {
+                expected: *expected,
+                found,
+            });
+        }
+        self.content.publish(&self.file, &self.path, &found)?;
+        self.is_published = true;
+        Ok(self.size)
+    }
+}
+
+impl Write for NewBlob {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.file.write(bytes)?;
+        self.hasher.update(&bytes[..length]);
+        self.size += length as u64;
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for NewBlob {
+    fn drop(&mut self) {
+        if !self.is_published
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::debug!(path = %self.path.display(), %error, "an unfinished blob could not be removed");
+        }
+    }
+}
+
+/// A new file with a name of its own in a directory, locked.
+pub(super) fn new_locked(directory: &Path) -> io::Result<(PathBuf, File)> {
+    loop {
+        let (file, path) = tempfile::Builder::new()
+            .prefix(NEW)
+            .make_in(directory, |path| {
+                File::options()
+                    .read(true)
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(path)
+            })?
+            .keep()
+            .map_err(|error| error.error)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        // A sweep may have taken it in the moment before the lock.
+        if file.metadata()?.nlink() > 0 {
+            return Ok((path, file));
+        }
+    }
+}

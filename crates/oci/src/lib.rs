@@ -1,0 +1,23 @@
+//! Container images as data: how they are named, what their manifests say, and the directory that
+//! keeps their blobs, which is an OCI image layout that other tools read.
+//!
+//! No network: whoever pulls writes what comes into a [`Partial`]. Nothing here unpacks a layer.
+//! Start reading at [`content`], then [`manifest`].
+
+pub mod config;
+pub mod content;
+pub mod digest;
+pub mod image;
+pub mod manifest;
+pub mod media_type;
+pub mod platform;
+pub mod reference;
+
+pub use config::{ConfigError, ImageConfig};
+pub use content::{Begun, Content, ContentError, Hold, NewBlob, Partial, PartialBlob, StoredBlob};
+pub use digest::{Hasher, OciDigest, ParseOciDigestError};
+pub use image::{Image, ImageError};
+pub use manifest::{Descriptor, Document, Index, IndexEntry, Layer, Manifest, ManifestError};
+pub use media_type::{Compression, MediaType};
+pub use platform::{ParsePlatformError, Platform, PlatformError};
+pub use reference::{ParseReferenceError, Reference};
