@@ -14,7 +14,13 @@ use crate::diagnostic::Diagnostic;
 /// A job as people write it. In a job file the fields have these names; sizes, counts and lengths of
 /// time are texts such as `512MiB`, `1.5` and `30s`, or bare numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
-#[schemars(deny_unknown_fields, title = "Tidemill job file")]
+#[schemars(
+    deny_unknown_fields,
+    title = "Tidemill job file",
+    extend("anyOf" = [
+        { "required": ["program"] }, { "required": ["entrypoint"] }, { "required": ["image"] }
+    ])
+)]
 pub struct Draft {
     /// The version of the format: 1, which is also the default.
     #[schemars(with = "Option<u32>")]

@@ -4,7 +4,7 @@
 //! reads the image's manifest and config calls [`JobSpec::resolve`]; the spec that comes of it says
 //! everything by itself, and is the one that is recorded.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -14,35 +14,49 @@ use crate::check::USER_ID_MAX;
 use crate::job::{Entrypoint, Image, JobSpec, User};
 use crate::limits::ARGUMENT_BYTES_MAX;
 
-/// The SHA-256 digest of an OCI manifest, written `sha256:` and 64 lower-case hexadecimal digits.
+/// A SHA-256 digest as OCI writes it: `sha256:` and 64 lower-case hexadecimal digits.
 /// <https://github.com/opencontainers/image-spec/blob/main/descriptor.md#digests>
-#[derive(
-    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-pub struct OciDigest(String);
+pub struct OciDigest(#[schemars(with = "String")] [u8; 32]);
 
 const PREFIX: &str = "sha256:";
 
 impl OciDigest {
-    /// The digest with its prefix.
-    pub fn as_str(&self) -> &str {
+    /// Wraps 32 bytes that a hasher gave.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
     /// The 64 hexadecimal digits, without the prefix: safe as a file name.
-    pub fn to_hex(&self) -> &str {
-        &self.0[PREFIX.len()..]
+    pub fn to_hex(&self) -> String {
+        self.0
+            .iter()
+            .fold(String::with_capacity(64), |mut hex, byte| {
+                write!(hex, "{byte:02x}").expect("a String takes all");
+                hex
+            })
     }
 }
 
 impl fmt::Display for OciDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        write!(f, "{PREFIX}{}", self.to_hex())
     }
 }
 
-/// Says that a text is not the digest of an OCI manifest.
+impl fmt::Debug for OciDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Says that a text is not such a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a digest: `sha256:` and 64 lower-case hexadecimal digits are expected")]
 pub struct ParseOciDigestError(String);
@@ -51,7 +65,22 @@ impl FromStr for OciDigest {
     type Err = ParseOciDigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.to_owned().try_into()
+        let value = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let digits = text.strip_prefix(PREFIX).map(str::as_bytes);
+        let (pairs, rest) = digits.unwrap_or_default().as_chunks::<2>();
+        let bytes: Option<Vec<u8>> = pairs
+            .iter()
+            .map(|[high, low]| Some(value(*high)? << 4 | value(*low)?))
+            .collect();
+        bytes
+            .filter(|_| rest.is_empty())
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(Self)
+            .ok_or_else(|| ParseOciDigestError(text.to_owned()))
     }
 }
 
@@ -59,17 +88,13 @@ impl TryFrom<String> for OciDigest {
     type Error = ParseOciDigestError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        match text.strip_prefix(PREFIX) {
-            Some(hex) if hex.len() == 64 && hex.bytes().all(is_digit) => Ok(Self(text)),
-            _ => Err(ParseOciDigestError(text)),
-        }
+        text.parse()
     }
 }
 
 impl From<OciDigest> for String {
     fn from(digest: OciDigest) -> Self {
-        digest.0
+        digest.to_string()
     }
 }
 
@@ -111,7 +136,7 @@ impl JobSpec {
             return Ok(self);
         };
         check_texts(config)?;
-        *digest = Some(config.digest.clone());
+        *digest = Some(config.digest);
         *platform = Some(config.platform.clone());
         if self.entrypoint == Entrypoint::Image {
             let own: Vec<String> = std::iter::once(std::mem::take(&mut self.program))
@@ -147,20 +172,28 @@ impl JobSpec {
                 .map(|path| format!("/{}", path.trim_start_matches('/')));
         }
         if self.user.is_none() && self.user_name.is_none() {
-            match config.user.as_deref().filter(|user| !user.is_empty()) {
-                Some(user) => match numbers(user) {
-                    Some(User { uid, gid }) if uid.max(gid) > USER_ID_MAX => {
-                        return Err(ResolveError::User {
-                            user: user.to_owned(),
-                        });
-                    }
-                    Some(user) => self.user = Some(user),
-                    None => self.user_name = Some(user.to_owned()),
-                },
-                None => {}
-            }
+            self.take_user(config)?;
         }
         Ok(self)
+    }
+
+    fn take_user(&mut self, config: &ImageConfig) -> Result<(), ResolveError> {
+        let Some(user) = config.user.as_deref().filter(|user| !user.is_empty()) else {
+            return Ok(());
+        };
+        match numbers(user) {
+            Some(User { uid, gid }) if uid.max(gid) > USER_ID_MAX => Err(ResolveError::User {
+                user: user.to_owned(),
+            }),
+            Some(user) => {
+                self.user = Some(user);
+                Ok(())
+            }
+            None => {
+                self.user_name = Some(user.to_owned());
+                Ok(())
+            }
+        }
     }
 }
 
