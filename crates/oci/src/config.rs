@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use oci_spec::image as spec;
 use serde::Serialize;
 
-use crate::digest::{OciDigest, ParseOciDigestError};
+use crate::digest::{OciDigest, ParseOciDigestError, digest_of};
 use crate::platform::Platform;
 
 /// Bytes of a configuration.
@@ -66,7 +66,7 @@ pub enum ConfigError {
 impl ImageConfig {
     /// Reads a configuration.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
-        let digest = OciDigest::of(bytes);
+        let digest = digest_of(bytes);
         let read: spec::ImageConfiguration =
             serde_json::from_slice(bytes).map_err(|error| ConfigError::Malformed {
                 digest,
@@ -119,7 +119,7 @@ mod tests {
                 "ExposedPorts": { "80/tcp": {} }, "StopSignal": "SIGINT",
             },
             "history": [{ "created": "2024-01-01T00:00:00Z", "empty_layer": true }],
-            "rootfs": { "type": "layers", "diff_ids": [OciDigest::of(b"")] },
+            "rootfs": { "type": "layers", "diff_ids": [digest_of(b"")] },
         });
         let config = ImageConfig::parse(text.to_string().as_bytes()).expect("a configuration");
         assert_eq!(config.platform, Platform::new("linux", "amd64", None));
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(config.command, ["sh"]);
         assert_eq!(config.working_dir.as_deref(), Some("/w"));
         assert_eq!(config.stop_signal.as_deref(), Some("SIGINT"));
-        assert_eq!(config.diff_ids, [OciDigest::of(b"")]);
+        assert_eq!(config.diff_ids, [digest_of(b"")]);
     }
 
     #[test]

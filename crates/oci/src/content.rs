@@ -7,6 +7,7 @@
 //! blobs/sha256/<hex>    a blob, whole and checked when it was written
 //! partial/<hex>         a blob under way; held with flock by who writes it, else waiting to be resumed
 //! partial/new-…         bytes whose digest is not known yet; held the same way, else a leftover
+//! index.lock            held by who changes the names
 //! lock                  held shared by who brings blobs that no name leads to yet
 //! ```
 //!
@@ -25,9 +26,9 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tidemill_core::ByteSize;
 
-pub use self::new_blob::NewBlob;
+pub use self::new_blob::{Committed, NewBlob};
 pub use self::partial::{Begun, Partial};
-use crate::digest::{Hasher, OciDigest};
+use crate::digest::{Hasher, OciDigest, digest_of, from_hex};
 use crate::manifest::Descriptor;
 
 const LAYOUT: &str = "oci-layout";
@@ -278,7 +279,7 @@ impl Content {
         file.take(descriptor.size + 1)
             .read_to_end(&mut bytes)
             .map_err(failed("read", &self.path(&digest)))?;
-        match OciDigest::of(&bytes) {
+        match digest_of(&bytes) {
             found if found == digest => Ok(bytes),
             found => Err(ContentError::Damaged { digest, found }),
         }
@@ -300,7 +301,7 @@ impl Content {
 
     /// Stores bytes that are all in memory.
     pub fn put(&self, bytes: &[u8]) -> Result<OciDigest, ContentError> {
-        let digest = OciDigest::of(bytes);
+        let digest = digest_of(bytes);
         if self.size(&digest)? == Some(bytes.len() as u64) {
             // Whoever put it there may not have come to this point yet.
             sync_dir(&self.base.join(BLOBS))?;
@@ -309,13 +310,19 @@ impl Content {
         let mut blob = self.create()?;
         blob.write_all(bytes)
             .map_err(failed("write to", blob.path()))?;
-        Ok(blob.commit()?.0)
+        Ok(blob.commit()?.digest)
     }
 
     /// Begins a blob whose digest is not known yet.
     pub fn create(&self) -> Result<NewBlob, ContentError> {
         self.sweep()?;
         NewBlob::begin(self.clone())
+    }
+
+    /// A file without a name, for bytes that are looked at before any of them is stored.
+    pub(crate) fn spool(&self) -> Result<File, ContentError> {
+        let directory = self.partial_dir();
+        tempfile::tempfile_in(&directory).map_err(failed("create a file in", &directory))
     }
 
     /// Begins a blob, or goes on with it, and waits as long as somebody else on this machine is at it.
@@ -503,7 +510,7 @@ fn files_by_digest(directory: &Path) -> Result<Vec<(OciDigest, fs::Metadata)>, C
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed("list", directory))? {
         let entry = entry.map_err(failed("list", directory))?;
-        let digest = entry.file_name().to_str().and_then(OciDigest::from_hex);
+        let digest = entry.file_name().to_str().and_then(from_hex);
         if let (Some(digest), Ok(metadata)) = (digest, entry.metadata()) {
             found.push((digest, metadata));
         }

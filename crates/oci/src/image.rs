@@ -45,9 +45,9 @@ pub enum ImageError {
         /// The manifest.
         digest: OciDigest,
         /// What it is for.
-        found: Platform,
+        found: Box<Platform>,
         /// What was asked for.
-        wanted: Platform,
+        wanted: Box<Platform>,
     },
     /// Manifest and configuration count their layers differently.
     #[error("{digest} has {layers} layers, and its configuration names {diff_ids}")]
@@ -137,8 +137,8 @@ impl Image {
         }
         Err(ImageError::OtherPlatform {
             digest: self.manifest.descriptor.digest,
-            found: self.config.platform.clone(),
-            wanted: wanted.clone(),
+            found: Box::new(self.config.platform.clone()),
+            wanted: Box::new(wanted.clone()),
         })
     }
 

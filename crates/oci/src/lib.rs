@@ -8,16 +8,22 @@ pub mod config;
 pub mod content;
 pub mod digest;
 pub mod image;
+pub mod import;
 pub mod manifest;
 pub mod media_type;
+pub mod names;
 pub mod platform;
 pub mod reference;
 
 pub use config::{ConfigError, ImageConfig};
-pub use content::{Begun, Content, ContentError, Hold, NewBlob, Partial, PartialBlob, StoredBlob};
-pub use digest::{Hasher, OciDigest, ParseOciDigestError};
+pub use content::{
+    Begun, Committed, Content, ContentError, Hold, NewBlob, Partial, PartialBlob, StoredBlob,
+};
+pub use digest::{Hasher, OciDigest, ParseOciDigestError, digest_of};
 pub use image::{Image, ImageError};
+pub use import::{ImportError, ImportOptions, Imported, import};
 pub use manifest::{Descriptor, Document, Index, IndexEntry, Layer, Manifest, ManifestError};
 pub use media_type::{Compression, MediaType};
+pub use names::{Named, Names, NamesError};
 pub use platform::{ParsePlatformError, Platform, PlatformError};
 pub use reference::{ParseReferenceError, Reference};

@@ -5,7 +5,7 @@ use oci_spec::image as spec;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::OciDigest;
+use crate::digest::{OciDigest, digest_of};
 use crate::media_type::{Compression, MediaType};
 use crate::platform::Platform;
 
@@ -20,6 +20,8 @@ const BLOB_BYTES_MAX: u64 = 1 << 48;
 
 /// The annotation that names an image in an image layout.
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// The annotation with the whole name, where docker puts no more than a tag into the other one.
+const WHOLE_NAME: &str = "io.containerd.image.name";
 
 /// Which bytes are meant: how many, with which digest, and what they are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -183,7 +185,7 @@ impl Document {
     /// Reads a manifest or an index. `media_type` is what whoever had it said it is, if anything; what
     /// stands in it counts more.
     pub fn parse(bytes: &[u8], media_type: Option<&str>) -> Result<Self, ManifestError> {
-        let digest = OciDigest::of(bytes);
+        let digest = digest_of(bytes);
         let malformed = |problem: String| ManifestError::Malformed { digest, problem };
         let outline: Outline =
             serde_json::from_slice(bytes).map_err(|error| malformed(error.to_string()))?;
@@ -347,7 +349,9 @@ impl Index {
                 Ok(IndexEntry {
                     descriptor: Descriptor::read(entry, digest)?,
                     platform,
-                    name: annotations.and_then(|all| all.get(REF_NAME)).cloned(),
+                    name: annotations
+                        .and_then(|all| all.get(WHOLE_NAME).or_else(|| all.get(REF_NAME)))
+                        .cloned(),
                 })
             })
             .collect::<Result<_, _>>()?;

@@ -174,7 +174,7 @@ impl FromStr for Platform {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::digest::OciDigest;
+    use crate::digest::digest_of;
     use crate::manifest::Descriptor;
     use crate::media_type::OCI_MANIFEST;
 
@@ -182,7 +182,7 @@ mod tests {
         let entry = |name: &&str| IndexEntry {
             descriptor: Descriptor {
                 media_type: OCI_MANIFEST.to_owned(),
-                digest: OciDigest::of(name.as_bytes()),
+                digest: digest_of(name.as_bytes()),
                 size: 1,
             },
             platform: name.parse().ok(),

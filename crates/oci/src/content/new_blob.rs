@@ -23,6 +23,17 @@ pub struct NewBlob {
     is_published: bool,
 }
 
+/// A blob that was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The digest of its bytes.
+    pub digest: OciDigest,
+    /// How many they are.
+    pub size: u64,
+    /// True if it was not there before.
+    pub is_new: bool,
+}
+
 impl NewBlob {
     pub(super) fn begin(content: Content) -> Result<Self, ContentError> {
         let directory = content.partial_dir();
@@ -43,13 +54,18 @@ impl NewBlob {
         &self.path
     }
 
-    /// Publishes the blob, and answers its digest and size. When this returns, the bytes and their name
-    /// have reached the disk.
-    pub fn commit(mut self) -> Result<(OciDigest, u64), ContentError> {
+    /// Publishes the blob, and answers what it is. When this returns, the bytes and their name have reached
+    /// the disk.
+    pub fn commit(mut self) -> Result<Committed, ContentError> {
         let digest = std::mem::take(&mut self.hasher).finish();
+        let is_new = self.content.size(&digest)?.is_none();
         self.content.publish(&self.file, &self.path, &digest)?;
         self.is_published = true;
-        Ok((digest, self.size))
+        Ok(Committed {
+            digest,
+            size: self.size,
+            is_new,
+        })
     }
 
     /// Publishes the blob if it is the one that was announced, else nothing.

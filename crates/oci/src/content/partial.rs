@@ -31,7 +31,7 @@ pub struct Partial {
     /// Locked as long as it is open.
     file: File,
     path: PathBuf,
-    hasher: Hasher,
+    hasher: Box<Hasher>,
     offset: u64,
 }
 
@@ -71,11 +71,11 @@ impl Partial {
             descriptor: descriptor.clone(),
             file,
             path,
-            hasher: Hasher::default(),
+            hasher: Box::default(),
             offset: 0,
         };
         if content.has(descriptor)? {
-            partial.discard();
+            partial.remove();
             return Ok(Begun::Present);
         }
         partial.offset = hash_all(&mut partial.file, &mut partial.hasher)
@@ -123,7 +123,7 @@ impl Partial {
             .set_len(0)
             .and_then(|()| self.file.rewind())
             .map_err(failed("empty", &self.path))?;
-        self.hasher = Hasher::default();
+        *self.hasher = Hasher::default();
         self.offset = 0;
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Partial {
         }
         let found = std::mem::take(&mut self.hasher).finish();
         if found != digest {
-            self.discard();
+            self.remove();
             return Err(ContentError::WrongDigest {
                 expected: digest,
                 found,
@@ -150,8 +150,13 @@ impl Partial {
         self.content.publish(&self.file, &self.path, &digest)
     }
 
+    /// Gives it up, with all bytes that came.
+    pub fn discard(self) {
+        self.remove();
+    }
+
     /// Removes the file of bytes that nobody needs.
-    fn discard(&self) {
+    fn remove(&self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(path = %self.path.display(), %error, "a partial blob could not be removed");
         }

@@ -17,7 +17,7 @@ fn store() -> (tempfile::TempDir, Content) {
 fn describe(bytes: &[u8]) -> Descriptor {
     Descriptor {
         media_type: OCI_LAYER.to_owned(),
-        digest: OciDigest::of(bytes),
+        digest: digest_of(bytes),
         size: bytes.len() as u64,
     }
 }
@@ -178,12 +178,16 @@ fn what_is_new_is_kept_only_if_it_is_finished() {
     drop(dropped);
     let mut wrong = content.create().unwrap();
     wrong.write_all(b"x").unwrap();
-    assert!(wrong.commit_as(&OciDigest::of(b"y")).is_err());
+    assert!(wrong.commit_as(&digest_of(b"y")).is_err());
     // As a process that was killed leaves it.
     fs::write(content.partial_dir().join("new-left"), b"x").unwrap();
     let mut kept = content.create().unwrap();
     kept.write_all(b"x").unwrap();
-    assert_eq!(kept.commit().unwrap(), (OciDigest::of(b"x"), 1));
+    let kept = kept.commit().unwrap();
+    assert_eq!(
+        (kept.digest, kept.size, kept.is_new),
+        (digest_of(b"x"), 1, true)
+    );
     assert_eq!(fs::read_dir(content.partial_dir()).unwrap().count(), 0);
     assert_eq!(content.list().unwrap().len(), 1);
 }

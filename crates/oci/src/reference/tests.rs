@@ -65,7 +65,7 @@ fn slips_are_named() {
     }
     check(
         "a@sha512:00",
-        "the digest `sha512:00` is made with sha512, and only sha256 is supported",
+        "`sha512:00` is not a digest: `sha256:` and 64 lower-case hexadecimal digits are expected",
     );
     check(
         &format!("x.y/{}", "a".repeat(260)),

@@ -1,0 +1,293 @@
+//! The names of images: which manifest each of them means. They are the layout's `index.json`, so that other
+//! tools find the images by the same names.
+//!
+//! What others put there under names that are no references is kept, and so is what they lead to.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::content::{Content, ContentError, failed};
+use crate::digest::OciDigest;
+use crate::manifest::{Descriptor, Document, MANIFEST_BYTES_MAX, REF_NAME};
+use crate::media_type::OCI_INDEX;
+use crate::platform::Platform;
+use crate::reference::Reference;
+
+const FILE: &str = "index.json";
+const LOCK: &str = "index.lock";
+/// Bytes of the file: tens of thousands of names.
+const BYTES_MAX: u64 = 32 << 20;
+/// The annotation with the digest of the index that an image was chosen from.
+const CHOSEN_FROM: &str = "tidemill.image.index";
+/// Indexes in indexes.
+const DEPTH_MAX: usize = 4;
+
+/// The names of the images in a store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Names {
+    content: Content,
+}
+
+/// A name, and what it means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The name.
+    pub reference: Reference,
+    /// The manifest of the image.
+    pub manifest: Descriptor,
+    /// What the image is for.
+    pub platform: Platform,
+    /// The index that it was chosen from, if it was.
+    pub index: Option<OciDigest>,
+}
+
+/// Why names cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum NamesError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Content(#[from] ContentError),
+    /// The file is not what it should be.
+    #[error("`{path}` is not an index of images: {problem}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl NamesError {
+    /// What to do next.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Content(error) => error.hint(),
+            Self::Malformed { .. } => {
+                "move the file away; images are named again when they are pulled or imported"
+            }
+        }
+    }
+}
+
+/// The file as it stands there. What is not known here is kept.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IndexFile {
+    schema_version: u32,
+    #[serde(default = "oci_index")]
+    media_type: String,
+    #[serde(default)]
+    manifests: Vec<Value>,
+}
+
+fn oci_index() -> String {
+    OCI_INDEX.to_owned()
+}
+
+impl Default for IndexFile {
+    fn default() -> Self {
+        Self {
+            schema_version: 2,
+            media_type: oci_index(),
+            manifests: Vec::new(),
+        }
+    }
+}
+
+impl Names {
+    /// The names in a store.
+    pub fn new(content: &Content) -> Self {
+        Self {
+            content: content.clone(),
+        }
+    }
+
+    /// All names, in alphabetical order.
+    pub fn list(&self) -> Result<Vec<Named>, NamesError> {
+        let mut names: Vec<_> = self.read()?.manifests.iter().filter_map(named).collect();
+        names.sort_by(|a, b| a.reference.cmp(&b.reference));
+        Ok(names)
+    }
+
+    /// What a name means. One with a digest means any image of that repository that has the digest, or
+    /// was chosen from the index that has it.
+    pub fn get(&self, reference: &Reference) -> Result<Option<Named>, NamesError> {
+        let names = self.list()?;
+        let is_meant = |named: &&Named| match reference.digest() {
+            None => named.reference == *reference,
+            Some(digest) => {
+                named.reference.registry() == reference.registry()
+                    && named.reference.repository() == reference.repository()
+                    && (named.manifest.digest == *digest || named.index == Some(*digest))
+            }
+        };
+        Ok(names.iter().find(is_meant).cloned())
+    }
+
+    /// Gives a name to an image, and answers what had it before. The manifest must be in the store, held by
+    /// a [`Hold`](crate::Hold) if nothing else leads to it.
+    pub fn set(&self, named: &Named) -> Result<Option<Named>, NamesError> {
+        self.change(|manifests| {
+            let before = take(manifests, &named.reference);
+            manifests.push(entry(named));
+            before
+        })
+    }
+
+    /// Takes a name away, and answers what had it. The image stays until it is
+    /// [collected](Names::collect).
+    pub fn remove(&self, reference: &Reference) -> Result<Option<Named>, NamesError> {
+        self.change(|manifests| take(manifests, reference))
+    }
+
+    /// Removes every blob that no name leads to, and answers how many bytes that gave back; `None` if
+    /// somebody brings blobs at this time.
+    pub fn collect(&self) -> Result<Option<u64>, NamesError> {
+        let freed = self.content.collect(|| {
+            // An index that cannot be read would lead to nothing, and so remove everything.
+            let needed = self.needed().map_err(|error| match error {
+                NamesError::Content(error) => error,
+                NamesError::Malformed { .. } => {
+                    ContentError::of("read", &self.path(), io::Error::other(error))
+                }
+            })?;
+            Ok(move |digest: &OciDigest| needed.contains(digest))
+        })?;
+        Ok(freed)
+    }
+
+    /// Every blob that a name leads to.
+    pub fn needed(&self) -> Result<HashSet<OciDigest>, NamesError> {
+        let mut needed = HashSet::new();
+        for value in &self.read()?.manifests {
+            if let Some(index) = value["annotations"][CHOSEN_FROM].as_str() {
+                needed.extend(index.parse::<OciDigest>());
+            }
+            if let Ok(descriptor) = Descriptor::deserialize(value) {
+                self.follow(&descriptor, &mut needed, DEPTH_MAX);
+            }
+        }
+        Ok(needed)
+    }
+
+    /// Adds what a manifest or an index leads to. What is missing or damaged leads nowhere.
+    fn follow(&self, from: &Descriptor, needed: &mut HashSet<OciDigest>, depth: usize) {
+        if !needed.insert(from.digest) || depth == 0 {
+            return;
+        }
+        let Ok(bytes) = self.content.read_small(from, MANIFEST_BYTES_MAX) else {
+            return;
+        };
+        match Document::parse(&bytes, Some(&from.media_type)) {
+            Ok(Document::Manifest(manifest)) => {
+                needed.extend(manifest.blobs().iter().map(|blob| blob.digest));
+            }
+            Ok(Document::Index(index)) => {
+                for entry in &index.entries {
+                    self.follow(&entry.descriptor, needed, depth - 1);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "a named document leads nowhere"),
+        }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.content.base().join(FILE)
+    }
+
+    fn read(&self) -> Result<IndexFile, NamesError> {
+        let path = self.path();
+        let malformed = |problem: String| NamesError::Malformed {
+            path: path.display().to_string(),
+            problem,
+        };
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > BYTES_MAX => {
+                return Err(malformed(format!("it has {} bytes", metadata.len())));
+            }
+            _ => {}
+        }
+        match fs::read(&path) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(IndexFile::default()),
+            Err(error) => Err(failed("read", &path)(error).into()),
+        }
+    }
+
+    /// Changes the file while nobody else does.
+    fn change<T>(&self, act: impl FnOnce(&mut Vec<Value>) -> T) -> Result<T, NamesError> {
+        let lock = self.content.open_lock(LOCK)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| {
+            ContentError::of("lock", &self.content.base().join(LOCK), error.into())
+        })?;
+        let mut file = self.read()?;
+        let before = file.manifests.clone();
+        let result = act(&mut file.manifests);
+        if file.manifests != before {
+            let bytes = serde_json::to_vec(&file).expect("JSON values are written as JSON");
+            self.content.replace(FILE, &bytes)?;
+        }
+        Ok(result)
+    }
+}
+
+/// Takes the entries with a name out, and answers the last of them.
+fn take(manifests: &mut Vec<Value>, reference: &Reference) -> Option<Named> {
+    let mut taken = None;
+    manifests.retain(|value| match named(value) {
+        Some(named) if named.reference == *reference => {
+            taken = Some(named);
+            false
+        }
+        _ => true,
+    });
+    taken
+}
+
+/// Reads an entry; `None` if it is none of ours.
+fn named(value: &Value) -> Option<Named> {
+    let annotations = &value["annotations"];
+    let reference: Reference = annotations[REF_NAME].as_str()?.parse().ok()?;
+    // Others name images by words that would be names of other images here.
+    if reference.to_string() != annotations[REF_NAME].as_str()? {
+        return None;
+    }
+    let platform = &value["platform"];
+    let word = |name: &str| platform[name].as_str().unwrap_or_default();
+    Some(Named {
+        reference,
+        manifest: Descriptor::deserialize(value).ok()?,
+        platform: Platform::new(
+            word("os"),
+            word("architecture"),
+            platform["variant"].as_str(),
+        ),
+        index: annotations[CHOSEN_FROM]
+            .as_str()
+            .and_then(|digest| digest.parse().ok()),
+    })
+}
+
+fn entry(named: &Named) -> Value {
+    let mut annotations = json!({ REF_NAME: named.reference });
+    if let Some(index) = named.index {
+        annotations[CHOSEN_FROM] = json!(index);
+    }
+    json!({
+        "mediaType": named.manifest.media_type,
+        "digest": named.manifest.digest,
+        "size": named.manifest.size,
+        "platform": named.platform,
+        "annotations": annotations,
+    })
+}
+
+#[cfg(test)]
+mod tests;
