@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidemill_core::diagnostic::pointer;
-use tidemill_core::draft::{Draft, LimitsDraft, Located};
+use tidemill_core::draft::{Draft, LayerDraft, LimitsDraft, Located};
 use tidemill_core::{Diagnostic, DiagnosticCode};
 
 use crate::args::JobArgs;
@@ -97,18 +97,18 @@ impl Reader<'_> {
             timeout: self.text("/limits/timeout", "--timeout", &args.timeout),
             grace: self.text("/limits/grace", "--grace", &args.grace),
             log: self.text("/limits/log", "--log-limit", &args.log_limit),
-            open_files: None,
+            open_files: self.text("/limits/open_files", "--open-files", &args.open_files),
         }
     }
 
-    fn layers(&mut self, layers: &[String]) -> Vec<Located> {
+    fn layers(&mut self, layers: &[String]) -> Vec<LayerDraft> {
         for (index, layer) in layers.iter().enumerate() {
             let flag = format!("--layer {}", shortened(layer));
             self.places.insert(format!("/layers/{index}"), flag);
         }
         layers
             .iter()
-            .map(|layer| Located::new(layer.clone(), self.cwd))
+            .map(|layer| LayerDraft::new(layer.clone(), self.cwd))
             .collect()
     }
 
@@ -242,6 +242,8 @@ mod tests {
             "1",
             "--shm",
             "1",
+            "--open-files",
+            "1",
             "--stop-signal",
             "INT",
             "--timeout",
@@ -272,6 +274,7 @@ mod tests {
             ("/grants/0", "--grant bind:a:/b"),
             ("/limits/memory", "--memory"),
             ("/limits/shm", "--shm"),
+            ("/limits/open_files", "--open-files"),
             ("/stop_signal", "--stop-signal"),
             ("/limits/log", "--log-limit"),
             ("/user", "--user"),

@@ -1,4 +1,4 @@
-//! Archives whose owners an ordinary user cannot give files to: they are unpacked by this binary again,
+//! Trees whose files an ordinary user cannot give to their owners: they are built by this binary again,
 //! started by the launcher in the user namespace where the caller's sub-ids are at hand.
 
 use std::io::{self, Write};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
-use tidemill_image::{ArchiveOwners, TreeStore, archive_key, build_layer};
+use tidemill_image::{ArchiveOwners, TreeStore, build_order};
 use tidemill_runner::{Cause, Unpacker, chain};
 use tidemill_sandbox::Launcher;
 
-/// The hidden first argument; the tree store's directory and the archive follow.
-const ARGUMENT: &str = "unpack-archive";
+/// The hidden first argument; the tree store's directory and the order follow.
+const ARGUMENT: &str = "build-tree";
 
 /// What the helper writes to its standard output.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,15 +39,15 @@ impl NamespaceUnpacker {
 }
 
 impl Unpacker for NamespaceUnpacker {
-    fn unpack(&self, archive: &str) -> Result<PathBuf, Cause> {
+    fn build(&self, order: &str) -> Result<PathBuf, Cause> {
         let trees = self.trees.to_string_lossy().into_owned();
-        let arguments = [ARGUMENT.to_owned(), trees, archive.to_owned()];
+        let arguments = [ARGUMENT.to_owned(), trees, order.to_owned()];
         let output = self.launcher.help(&arguments).map_err(|error| Cause {
-            message: format!("the launcher could not be asked to unpack `{archive}`: {error}"),
+            message: format!("the launcher could not be asked to build a layer: {error}"),
             hint: None,
         })?;
         let answer: Answer = serde_json::from_slice(&output).map_err(|error| Cause {
-            message: format!("the process that unpacked `{archive}` gave no answer: {error}"),
+            message: format!("the process that built a layer gave no answer: {error}"),
             hint: Some("the state directory must be writable and have space left".to_owned()),
         })?;
         answer.result.map_err(|trouble| Cause {
@@ -62,9 +62,9 @@ pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<Ex
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return None;
     }
-    let (trees, archive) = (arguments.next()?, arguments.next()?);
+    let (trees, order) = (arguments.next()?, arguments.next()?);
     let answer = Answer {
-        result: unpack(Path::new(&trees), &archive),
+        result: build(Path::new(&trees), &order),
     };
     let written = serde_json::to_vec(&answer)
         .map_err(io::Error::from)
@@ -76,19 +76,15 @@ pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<Ex
     })
 }
 
-fn unpack(trees: &Path, archive: &str) -> Result<PathBuf, Trouble> {
+fn build(trees: &Path, order: &str) -> Result<PathBuf, Trouble> {
     let trees = TreeStore::open(trees)
         .map_err(|error| Trouble {
             message: chain(&error),
             hint: None,
         })?
         .with_owners(ArchiveOwners::SubIds);
-    let key = archive_key(archive, &trees).map_err(|error| Trouble {
+    build_order(order, &trees).map_err(|error| Trouble {
         message: chain(&error),
-        hint: Some(error.hint().to_owned()),
-    })?;
-    build_layer(&key, &trees).map_err(|error| Trouble {
-        message: chain(&error),
-        hint: Some(error.hint().to_owned()),
+        hint: Some(error.hint()),
     })
 }

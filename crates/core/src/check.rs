@@ -6,6 +6,7 @@
 mod command;
 mod grant;
 mod image;
+mod layer;
 mod naming;
 mod quantity;
 mod signal;
@@ -18,12 +19,13 @@ use crate::job::{JobSpec, Network, SPEC_BYTES_MAX, SPEC_VERSION, Stdin};
 pub use command::ARGUMENTS_TOTAL_MAX;
 pub use grant::GRANTS_MAX;
 pub use image::{IMAGE_NAME_BYTES_MAX, reference_error};
+pub use layer::{BINARIES_MAX, ENTRIES_MAX, LAYERS_MAX, MTIME_MAX};
 pub use naming::{LABEL_KEY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, NAME_BYTES_MAX};
 pub use quantity::{
     DISK_MIN, GRACE_MAX, LOG_MIN, MEMORY_MIN, OPEN_FILES_MAX, OPEN_FILES_MIN, PIDS_MAX, SHM_MIN,
     SIZE_MAX, USER_ID_MAX,
 };
-pub use source::{LAYERS_MAX, PATH_BYTES_MAX};
+pub use source::PATH_BYTES_MAX;
 
 /// What the check is told about the place where the draft was written.
 #[derive(Clone, Copy)]
@@ -126,7 +128,7 @@ pub fn check(draft: &Draft, surroundings: &Surroundings<'_>) -> (Option<JobSpec>
     command::check_arguments(draft, &mut findings);
     command::check_environment(draft, surroundings, &mut findings);
     command::check_total(draft, surroundings, &mut findings);
-    let layers = source::check_layers(draft, surroundings, &mut findings);
+    let layers = layer::check_layers(draft, surroundings, &mut findings);
     let workspace = source::check_workspace(draft, surroundings, &mut findings);
     let workdir = source::check_workdir(draft, workspace.as_ref(), &mut findings);
     let network = check_network(draft, &mut findings);

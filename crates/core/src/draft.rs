@@ -4,12 +4,16 @@
 //! [`Draft::overlay`], and becomes a [`crate::JobSpec`] by [`crate::check::check`].
 
 mod json;
+mod layer;
 
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::diagnostic::Diagnostic;
+
+pub use layer::{ATTRIBUTE_FIELDS, LayerDraft, LayerFields, LayerForm, LayerKind};
+pub(crate) use layer::{kind_advice, read_text};
 
 /// A job as people write it. In a job file the fields have these names; sizes, counts and lengths of
 /// time are texts such as `512MiB`, `1.5` and `30s`, or bare numbers.
@@ -43,10 +47,12 @@ pub struct Draft {
     pub image: Option<Located>,
     /// Which of an OCI image's platforms, `OS/ARCHITECTURE[/VARIANT]`; this machine's if absent.
     pub platform: Option<String>,
-    /// Layers over the image: `dir:SRC[=DEST]`, `file:SRC=DEST`, `glob:PATTERN[=DEST]` or
-    /// `tar:SRC[=DEST]`, later ones over earlier ones.
+    /// Layers over the image, later ones over earlier ones: objects, or texts such as `dir:SRC[=DEST]`,
+    /// `file:SRC=DEST`, `glob:PATTERN[=DEST]`, `tar:SRC[=DEST]`, `stubs:PATH`, `symlinks:TARGET=LINK`,
+    /// `shared-libs:BINARY[=DEST]` and `command:SCRIPT`. Options stand before the colon:
+    /// `dir,canonical:SRC=DEST`.
     #[schemars(default)]
-    pub layers: Vec<Located>,
+    pub layers: Vec<LayerDraft>,
     /// The directory of the host that the job works in; the caller's if absent.
     pub workspace: Option<Located>,
     /// True for no such directory.
@@ -248,7 +254,7 @@ mod tests {
         let file = Draft {
             program: Some("make".into()),
             args: vec!["all".into()],
-            layers: vec![Located::new("dir:a", "/file")],
+            layers: vec![LayerDraft::new("dir:a", "/file")],
             env: BTreeMap::from([("A".into(), "1".into()), ("B".into(), "1".into())]),
             no_workspace: true,
             limits: LimitsDraft {
@@ -260,7 +266,7 @@ mod tests {
         };
         let flags = Draft {
             program: Some("true".into()),
-            layers: vec![Located::new("dir:b", "/cwd")],
+            layers: vec![LayerDraft::new("dir:b", "/cwd")],
             env: BTreeMap::from([("B".into(), "2".into())]),
             workspace: Some(Located::new(".", "/cwd")),
             limits: LimitsDraft {

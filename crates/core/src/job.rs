@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::grant::GrantRequest;
+pub use crate::layer::Layer;
 use crate::limits::Limits;
 use crate::oci::OciDigest;
 use crate::signal::StopSignal;
@@ -150,7 +151,7 @@ pub enum Image {
         /// An absolute path on the host.
         path: String,
     },
-    /// A tar archive (plain, gzip, zstd) of a root file system.
+    /// A tar archive (plain, gzip, zstd, xz) of a root file system.
     Tar {
         /// An absolute path on the host.
         path: String,
@@ -185,42 +186,6 @@ impl Entrypoint {
     pub const fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
-}
-
-/// One layer over the image. Destinations are absolute paths in the sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Layer {
-    /// A directory, with all that is in it.
-    Dir {
-        /// An absolute path on the host.
-        source: String,
-        /// Where it appears.
-        dest: String,
-    },
-    /// One file.
-    File {
-        /// An absolute path on the host.
-        source: String,
-        /// Where it appears.
-        dest: String,
-    },
-    /// The files that a pattern matches, under their paths relative to `base`.
-    Glob {
-        /// The directory that the pattern is relative to: absolute, on the host.
-        base: String,
-        /// The pattern, in the syntax of the globset crate.
-        pattern: String,
-        /// The directory in the sandbox that they appear in.
-        dest: String,
-    },
-    /// The entries of a tar archive (plain, gzip, zstd).
-    Tar {
-        /// An absolute path on the host.
-        source: String,
-        /// The directory in the sandbox that they appear in.
-        dest: String,
-    },
 }
 
 /// The directory of the host that the job works in. It has the same path in the sandbox.

@@ -4,6 +4,7 @@
 //! Pure: no file, no clock, no thread, no network. Whoever needs an id or the time passes it in.
 //! Start reading at [`job`], then [`event`] and [`state`].
 
+pub mod braces;
 pub mod check;
 pub mod diagnostic;
 pub mod digest;
@@ -12,6 +13,7 @@ pub mod event;
 pub mod grant;
 pub mod id;
 pub mod job;
+pub mod layer;
 pub mod limits;
 pub mod oci;
 pub mod reason;
@@ -29,6 +31,7 @@ pub use event::{Event, EventRecord, LogPiece, Stream};
 pub use grant::{Grant, GrantRequest};
 pub use id::{Attempt, ExecutionId, RunnerId};
 pub use job::JobSpec;
+pub use layer::{Attributes, Layer, Modes};
 pub use limits::{ByteSize, CpuCount, Limits};
 pub use reason::{Reason, ReasonCode};
 pub use root::{Allow, RootPlan};

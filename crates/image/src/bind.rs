@@ -177,7 +177,7 @@ fn find(
     if real == "/" {
         return Err(failed(BindError::IsHost));
     }
-    refuse_state(&real, host, "the source of a bind")?;
+    refuse_state(&real, host.state_dir.as_deref(), "the source of a bind")?;
     if let Some(state_dir) = state_dir(host)
         && Path::new(&real).starts_with(&state_dir)
     {

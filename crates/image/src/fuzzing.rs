@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tidemill_core::root::Owners;
 
 use crate::archive::Archive;
-use crate::glob::Matches;
+use crate::glob::{Matches, Patterns};
 use crate::plan::PlanError;
 use crate::tree_store::{TreeNote, TreeStore};
 use crate::unpack::{self, ArchiveOwners, UnpackError, UnpackLimits};
@@ -31,7 +31,12 @@ pub fn unpack_archive(
 /// If the pattern cannot be used or matches nothing.
 pub fn find_matches(base: &str, pattern: &str) -> Result<Vec<PathBuf>, PlanError> {
     let owners = Owners::Job { uid: 0, gid: 0 };
-    let matches = Matches::find(base.to_owned(), pattern, owners, None)?;
+    let patterns = Patterns {
+        include: &[pattern.to_owned()],
+        exclude: &[],
+        strip: None,
+    };
+    let matches = Matches::find(base.to_owned(), &patterns, owners, None)?;
     let paths = matches.files().iter().map(|file| file.path().to_owned());
     Ok(paths.collect())
 }

@@ -1,38 +1,58 @@
-//! Files that a pattern matches, and trees of copies of them.
+//! Files that patterns match.
 
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use globset::{GlobBuilder, GlobMatcher};
-use rustix::fs::{Timespec, Timestamps};
-use tidemill_core::Digest;
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use tidemill_core::root::Owners;
 
 use crate::layer::is_state;
+use crate::layer_fault::LayerFault;
 use crate::plan::PlanError;
-use crate::tree_store::TreeNote;
 
 /// Files and directories that one pattern looks at, at most.
 pub const LOOKED_AT_MAX: usize = 1_000_000;
+
+/// What of a directory a glob takes, and under which paths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patterns<'a> {
+    /// A file is in if one of these matches.
+    pub(crate) include: &'a [String],
+    /// What is left out all the same, directories with all that is in them.
+    pub(crate) exclude: &'a [String],
+    /// Leading directories that are taken off.
+    pub(crate) strip: Option<&'a str>,
+}
+
+impl Patterns<'_> {
+    /// What was looked for, for people.
+    fn shown(&self) -> String {
+        self.include.join("`, `")
+    }
+}
 
 /// A file that a pattern matched, as it was at that moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Match {
     path: PathBuf,
+    appears: PathBuf,
     is_link: bool,
     is_utf8: bool,
-    mode: u32,
     uid: u32,
     gid: u32,
-    identity: String,
 }
 
 impl Match {
     /// The path relative to the pattern's directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The path under which it appears.
+    pub(crate) fn appears(&self) -> &Path {
+        &self.appears
     }
 
     /// True for a regular file whose name can be written in a plan.
@@ -47,21 +67,20 @@ impl Match {
         }
     }
 
-    fn new(path: PathBuf, metadata: &Metadata) -> Self {
+    fn new(path: PathBuf, appears: PathBuf, metadata: &Metadata) -> Self {
         Self {
             is_utf8: path.to_str().is_some(),
             path,
+            appears,
             is_link: metadata.is_symlink(),
-            mode: metadata.mode() & 0o7777,
             uid: metadata.uid(),
             gid: metadata.gid(),
-            identity: identity(metadata),
         }
     }
 }
 
 /// Everything that tells one content of a file from another, short of reading it.
-fn identity(metadata: &Metadata) -> String {
+pub(crate) fn identity(metadata: &Metadata) -> String {
     format!(
         "{} {} {} {} {}.{} {}.{}",
         metadata.dev(),
@@ -88,38 +107,30 @@ impl Matches {
     /// Looks for files. Links are matched and never followed.
     pub(crate) fn find(
         base: String,
-        pattern: &str,
+        patterns: &Patterns<'_>,
         owners: Owners,
         state_dir: Option<&Path>,
     ) -> Result<Self, PlanError> {
-        let matcher = compile(pattern)?;
-        let start = plain_start(pattern);
-        let top = Path::new(&base).join(&start);
+        let (include, exclude) = (compile(patterns.include)?, compile(patterns.exclude)?);
         let mut files = Vec::new();
         let mut looked_at = 0;
-        // A pattern without wildcards names one file.
-        let mut todo = vec![start];
         let failed = |path: &Path, source| PlanError::Source {
             what: "glob's directory",
             path: path.to_string_lossy().into_owned(),
             source,
         };
-        let mut above = top.ancestors().skip(1);
-        let is_behind_link = above
-            .by_ref()
-            .take_while(|above| above.as_os_str().len() > base.len())
-            .any(|above| above.is_symlink());
-        if is_behind_link || fs::symlink_metadata(&top).is_err() {
-            todo.clear();
-        }
+        let mut todo = starts(&base, patterns.include);
         while let Some(relative) = todo.pop() {
             looked_at += 1;
             if looked_at > LOOKED_AT_MAX {
                 return Err(PlanError::TooManyFiles {
-                    pattern: pattern.to_owned(),
+                    pattern: patterns.shown(),
                     base,
                     max: LOOKED_AT_MAX,
                 });
+            }
+            if is_left_out(&exclude, &relative) {
+                continue;
             }
             let path = Path::new(&base).join(&relative);
             let metadata = match fs::symlink_metadata(&path) {
@@ -135,20 +146,21 @@ impl Matches {
                     let entry = entry.map_err(|source| failed(&path, source))?;
                     todo.push(relative.join(entry.file_name()));
                 }
-            } else if (metadata.is_file() || metadata.is_symlink()) && matcher.is_match(&relative) {
-                files.push(Match::new(relative, &metadata));
+            } else if (metadata.is_file() || metadata.is_symlink()) && include.is_match(&relative) {
+                let appears = stripped(&relative, patterns)?;
+                files.push(Match::new(relative, appears, &metadata));
             }
         }
         if files.is_empty() {
             return Err(PlanError::NoMatch {
-                pattern: pattern.to_owned(),
+                pattern: patterns.shown(),
                 base,
             });
         }
         files.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(Self {
             base,
-            pattern: pattern.to_owned(),
+            pattern: patterns.shown(),
             owners,
             files,
         })
@@ -169,138 +181,79 @@ impl Matches {
     pub(crate) fn files(&self) -> &[Match] {
         &self.files
     }
-
-    /// The name of the tree of copies: it changes when any of the files does.
-    pub(crate) fn tree_name(&self) -> Digest {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
-        };
-        add(b"glob 1");
-        add(self.base.as_bytes());
-        for file in &self.files {
-            add(file.path.as_os_str().as_encoded_bytes());
-            add(file.identity.as_bytes());
-        }
-        Digest::from_bytes(*hasher.finalize().as_bytes())
-    }
-
-    /// Copies the files into an empty directory. They are copied, not hard-linked: a link would
-    /// change the original's times, and would change with it.
-    pub(crate) fn gather(&self, root: &Path) -> Result<TreeNote, GatherError> {
-        let base = Path::new(&self.base);
-        let mut note = TreeNote {
-            from: format!("{}/{}", self.base, self.pattern),
-            ..TreeNote::default()
-        };
-        for file in &self.files {
-            let (from, to) = (base.join(&file.path), root.join(&file.path));
-            let failed = |source: io::Error| match source.kind() {
-                io::ErrorKind::PermissionDenied if !file.is_link => GatherError::Unreadable {
-                    path: from.clone(),
-                    uid: file.uid,
-                    gid: file.gid,
-                    mode: file.mode,
-                },
-                _ => GatherError::Copy {
-                    path: from.clone(),
-                    source,
-                },
-            };
-            if let Some(directory) = to.parent() {
-                self.make_dirs(root, directory).map_err(failed)?;
-            }
-            note.entries += 1;
-            note.bytes += copy(file, &from, &to).map_err(failed)?;
-            let now = fs::symlink_metadata(&from).map_err(failed)?;
-            if identity(&now) != file.identity {
-                return Err(GatherError::Changed { path: from });
-            }
-        }
-        Ok(note)
-    }
-
-    fn make_dirs(&self, root: &Path, directory: &Path) -> io::Result<()> {
-        if directory.starts_with(root) && !directory.is_dir() {
-            if let Some(above) = directory.parent() {
-                self.make_dirs(root, above)?;
-            }
-            fs::DirBuilder::new().mode(0o755).create(directory)?;
-            self.give(directory)?;
-        } else if directory == root {
-            self.give(directory)?;
-        }
-        Ok(())
-    }
-
-    /// Gives a directory to the owner of the pattern's own directory.
-    fn give(&self, directory: &Path) -> io::Result<()> {
-        match self.owners {
-            Owners::Job { uid, gid } if rustix::process::geteuid().is_root() => {
-                lchown(directory, Some(uid), Some(gid))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-fn copy(file: &Match, from: &Path, to: &Path) -> io::Result<u64> {
-    let is_root = rustix::process::geteuid().is_root();
-    if file.is_link {
-        symlink(fs::read_link(from)?, to)?;
-        if is_root {
-            lchown(to, Some(file.uid), Some(file.gid))?;
-        }
-        return Ok(0);
-    }
-    let mut source = open_plain(from)?;
-    let metadata = source.metadata()?;
-    let mut target = File::create_new(to)?;
-    // Shares the blocks where the file system can.
-    let length = match rustix::fs::ioctl_ficlone(&target, &source) {
-        Ok(()) => metadata.len(),
-        Err(_) => io::copy(&mut source, &mut target)?,
-    };
-    if is_root {
-        rustix::fs::fchown(
-            &target,
-            Some(rustix::fs::Uid::from_raw(file.uid)),
-            Some(rustix::fs::Gid::from_raw(file.gid)),
-        )?;
-    }
-    target.set_permissions(fs::Permissions::from_mode(file.mode))?;
-    let mtime = Timespec {
-        tv_sec: metadata.mtime(),
-        tv_nsec: metadata.mtime_nsec(),
-    };
-    let times = Timestamps {
-        last_access: mtime,
-        last_modification: mtime,
-    };
-    rustix::fs::futimens(&target, &times)?;
-    Ok(length)
 }
 
 /// Opens a file without following a link that took its place, or that of a directory above it, and
 /// without waiting for a FIFO.
-fn open_plain(path: &Path) -> io::Result<File> {
+pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS;
     Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?.into())
 }
 
-fn compile(pattern: &str) -> Result<GlobMatcher, PlanError> {
+fn compile(patterns: &[String]) -> Result<GlobSet, PlanError> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        set.add(compile_one(pattern)?);
+    }
+    set.build().map_err(|source| PlanError::Pattern {
+        pattern: patterns.join("`, `"),
+        source,
+    })
+}
+
+fn compile_one(pattern: &str) -> Result<Glob, PlanError> {
     GlobBuilder::new(&without_dots(pattern))
         .literal_separator(true)
         .backslash_escape(true)
         .build()
-        .map(|glob| glob.compile_matcher())
         .map_err(|source| PlanError::Pattern {
             pattern: pattern.to_owned(),
             source,
         })
+}
+
+/// True if a path or a directory above it is left out. Only the path itself is looked at: what is above
+/// was looked at before.
+fn is_left_out(exclude: &GlobSet, relative: &Path) -> bool {
+    !relative.as_os_str().is_empty() && exclude.is_match(relative)
+}
+
+/// The path without the leading directories that are to be taken off.
+fn stripped(relative: &Path, patterns: &Patterns<'_>) -> Result<PathBuf, PlanError> {
+    let Some(strip) = patterns.strip else {
+        return Ok(relative.to_owned());
+    };
+    match relative.strip_prefix(strip) {
+        Ok(rest) if !rest.as_os_str().is_empty() => Ok(rest.to_owned()),
+        _ => Err(PlanError::Layer(LayerFault::NotBelow {
+            pattern: patterns.shown(),
+            path: relative.to_string_lossy().into_owned(),
+            strip: strip.to_owned(),
+        })),
+    }
+}
+
+/// Where to look: the plain beginnings of the patterns that are there, none of them below another one
+/// and none behind a link. A pattern without wildcards begins with the one file that it names.
+fn starts(base: &str, include: &[String]) -> Vec<PathBuf> {
+    let mut starts: Vec<PathBuf> = include
+        .iter()
+        .map(|pattern| plain_start(pattern))
+        .filter(|start| {
+            let top = Path::new(base).join(start);
+            let is_behind_link = top
+                .ancestors()
+                .skip(1)
+                .take_while(|above| above.as_os_str().len() > base.len())
+                .any(Path::is_symlink);
+            !is_behind_link && fs::symlink_metadata(&top).is_ok()
+        })
+        .collect();
+    starts.sort();
+    starts.dedup_by(|below, above| below.starts_with(above));
+    starts
 }
 
 /// The directories at the beginning of a pattern that have no wildcard: only there is looked.
@@ -321,74 +274,63 @@ fn without_dots(pattern: &str) -> String {
     names.join("/")
 }
 
-/// Why the matches of a glob cannot be copied.
-#[derive(Debug, thiserror::Error)]
-pub enum GatherError {
-    /// A file cannot be copied.
-    #[error("failed to copy `{path}`")]
-    Copy {
-        /// The file.
-        path: PathBuf,
-        /// Why it failed.
-        #[source]
-        source: io::Error,
-    },
-    /// A file may not be read.
-    #[error(
-        "`{path}` may not be read: it belongs to user {uid} and group {gid}, with mode {mode:03o}"
-    )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-        /// Its group.
-        gid: u32,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// A file was changed meanwhile.
-    #[error("`{path}` changed while it was copied")]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
-impl GatherError {
-    /// What to do next.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Unreadable { .. } => {
-                "make it readable for the user that runs Tidemill, or leave it out of the pattern"
-            }
-            Self::Changed { .. } => "run the job again when the files do not change",
-            Self::Copy { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => "run the job again when the files do not change",
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "make room on the disk of the state directory"
-                }
-                _ => "look at the cause above",
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
-    fn found(base: &Path, pattern: &str) -> Vec<String> {
+    fn find(base: &Path, patterns: &Patterns<'_>) -> Result<Vec<String>, PlanError> {
         let owners = Owners::Job { uid: 0, gid: 0 };
         let base = base.to_str().unwrap().to_owned();
-        match Matches::find(base, pattern, owners, None) {
-            Ok(matches) => (matches.files.iter())
-                .map(|file| file.path.to_str().unwrap().to_owned())
-                .collect(),
+        let matches = Matches::find(base, patterns, owners, None)?;
+        let paths = matches.files.iter().map(|file| file.appears.to_str());
+        Ok(paths.map(|path| path.unwrap().to_owned()).collect())
+    }
+
+    fn found(base: &Path, pattern: &str) -> Vec<String> {
+        let patterns = Patterns {
+            include: &[pattern.to_owned()],
+            exclude: &[],
+            strip: None,
+        };
+        match find(base, &patterns) {
+            Ok(files) => files,
             Err(PlanError::NoMatch { .. }) => Vec::new(),
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn several_patterns_take_in_leave_out_and_take_off() {
+        let world = tempfile::tempdir().unwrap();
+        for path in ["src/a.rs", "src/a.o", "src/gen/b.rs", "docs/c.md", "x.rs"] {
+            let path = world.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let try_one = |include: &[&str], exclude: &[&str], strip| {
+            let list = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+            let patterns = Patterns {
+                include: &list(include),
+                exclude: &list(exclude),
+                strip,
+            };
+            find(world.path(), &patterns)
+        };
+        let all = try_one(&["src/**", "src/gen/*.rs", "docs/*"], &[], None).unwrap();
+        assert_eq!(all, ["docs/c.md", "src/a.o", "src/a.rs", "src/gen/b.rs"]);
+        // A directory is left out with all that is in it.
+        let some = try_one(&["**"], &["**/*.o", "src/gen", "docs/**"], None).unwrap();
+        assert_eq!(some, ["src/a.rs", "x.rs"]);
+        let off = try_one(&["src/**/*.rs"], &[], Some("src")).unwrap();
+        assert_eq!(off, ["a.rs", "gen/b.rs"]);
+        let error = try_one(&["**/*.rs"], &[], Some("src")).unwrap_err();
+        assert!(error.to_string().contains("`x.rs`"), "{error}");
+        assert!(error.hint().contains("`src/`"), "{}", error.hint());
+        let error = try_one(&["src/*"], &["**"], None).unwrap_err();
+        assert!(matches!(error, PlanError::NoMatch { .. }), "{error}");
     }
 
     #[test]

@@ -8,7 +8,9 @@ pub mod account;
 mod archive;
 mod beneath;
 mod bind;
+mod copies;
 mod device;
+mod elf;
 mod environment;
 mod fit;
 mod followed;
@@ -18,11 +20,15 @@ mod glob;
 mod host_image;
 mod host_view;
 mod layer;
+mod layer_fault;
 mod link_warning;
+mod oci;
 mod overlay;
+mod placed;
 pub mod plan;
 mod root_links;
 pub mod secret;
+mod shared_libs;
 mod skeleton;
 mod source;
 mod sparse;
@@ -39,14 +45,25 @@ pub use archive::ArchiveError;
 pub use bind::BindError;
 pub use device::DeviceError;
 pub use environment::PATH_DEFAULT;
-pub use glob::{GatherError, LOOKED_AT_MAX};
-pub use host_image::MACHINE_ID;
+pub use copies::GatherError;
+pub use glob::LOOKED_AT_MAX;
 pub use host_view::{
     HostView, HostViewError, ImplicitWorkspaceError, implicit_workspace, written_workspace,
 };
-pub use layer::{LayerError, LayerKey, SINGLE_FILES_MAX, archive_key, build_layer, layer_keys};
+pub use layer::{
+    LayerError, LayerKey, OrderError, SINGLE_FILES_MAX, archive_key, build_layer, build_order,
+    layer_keys,
+};
+pub use layer_fault::LayerFault;
 pub use link_warning::link_warnings;
+pub use oci::{ImageLayer, ImageLayers, ImageTreeError};
 pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
-pub use tree_store::{TreeNote, TreeStore, TreeStoreError};
+pub use tree_store::building::{Added, Building, FileAttributes};
+pub use tree_store::new_file::NewFile;
+pub use tree_store::source::SourceTree;
+pub use tree_store::{
+    CacheBounds, Finding, Inventory, PruneWish, Pruned, PrunedTree, TreeEntry, TreeNote, TreeState,
+    TreeStore, TreeStoreError, Verified,
+};
 pub use unpack::{ArchiveOwners, UnpackError, UnpackLimits};

@@ -61,12 +61,17 @@ fn is_planted(path: &str, host: &HostView) -> bool {
 
 /// What of the host is only read.
 fn sources(spec: &JobSpec) -> impl Iterator<Item = (&'static str, PathBuf)> {
-    let layers = spec.layers.iter().map(|layer| match layer {
+    let layers = spec.layers.iter().flat_map(|layer| match layer {
         Layer::Dir { source, .. } | Layer::File { source, .. } | Layer::Tar { source, .. } => {
-            ("layer", PathBuf::from(source))
+            vec![("layer", PathBuf::from(source))]
         }
         // Below the pattern's directory no link is followed.
-        Layer::Glob { base, .. } => ("layer", PathBuf::from(base)),
+        Layer::Glob { base, .. } => vec![("layer", PathBuf::from(base))],
+        Layer::SharedLibs { binaries, .. } => {
+            let paths = binaries.iter().map(PathBuf::from);
+            paths.map(|path| ("program", path)).collect()
+        }
+        Layer::Stubs { .. } | Layer::Symlinks { .. } | Layer::Command { .. } => Vec::new(),
     });
     let binds = spec.grants.iter().filter_map(|grant| match grant {
         GrantRequest::Bind {

@@ -16,6 +16,7 @@ use crate::fit;
 use crate::host_image;
 use crate::host_view::HostView;
 use crate::layer::{self, LayerError};
+use crate::layer_fault::LayerFault;
 use crate::overlay::Found;
 use crate::root_links;
 use crate::source::{self, canonical_dir};
@@ -138,7 +139,7 @@ fn add_image(
             if path == "/" {
                 return Err(PlanError::ImageIsHost);
             }
-            source::refuse_state(&path, host, "the image")?;
+            source::refuse_state(&path, host.state_dir.as_deref(), "the image")?;
             stack.add_image_tree(&Source {
                 known_as: path.clone(),
                 path,
@@ -223,7 +224,9 @@ fn generated_files(
         }
     }
     if spec.image == Image::Host && !stack.is_layered("/etc/machine-id") {
-        add("/etc/machine-id", format!("{}\n", host_image::MACHINE_ID));
+        // The file is there and says nothing, as in images for containers: the host's own id would tell
+        // which machine it is, and one that was made up would be taken for a machine's.
+        add("/etc/machine-id", String::new());
     }
     files
 }
@@ -483,6 +486,9 @@ pub enum PlanError {
         /// The layer.
         what: String,
     },
+    /// A layer cannot be made.
+    #[error(transparent)]
+    Layer(#[from] LayerFault),
     /// An archive cannot be read.
     #[error("the archive `{path}` cannot be used")]
     Archive {
@@ -516,6 +522,7 @@ impl PlanError {
             | Self::Archive { .. }
             | Self::Trees(_)
             | Self::Read { .. } => ReasonCode::Layer,
+            Self::Layer(fault) => fault.code(),
             _ => ReasonCode::BadSpec,
         }
     }
@@ -593,7 +600,8 @@ impl PlanError {
             }
             Self::Variable { .. } => "set it with `--env NAME=VALUE` instead".into(),
             Self::NotBuilt { .. } => "run the job again".into(),
-            Self::Archive { source, .. } => source.hint().into(),
+            Self::Layer(fault) => fault.hint(),
+            Self::Archive { source, .. } => source.hint(),
             Self::Trees(_) => {
                 "check that the state directory is writable and its disk is not full".into()
             }

@@ -175,10 +175,10 @@ pub(crate) fn owner(metadata: &Metadata) -> Owners {
 /// Refuses a directory that would show the state of other jobs.
 pub(crate) fn refuse_state(
     path: &str,
-    host: &HostView,
+    state_dir: Option<&Path>,
     what: &'static str,
 ) -> Result<(), PlanError> {
-    let Some(state_dir) = state_dir(host) else {
+    let Some(state_dir) = state_dir.map(real) else {
         return Ok(());
     };
     if Path::new(&state_dir).starts_with(path) {
@@ -193,9 +193,12 @@ pub(crate) fn refuse_state(
 
 /// The state directory without symbolic links.
 pub(crate) fn state_dir(host: &HostView) -> Option<String> {
-    let dir = host.state_dir.as_deref()?;
+    host.state_dir.as_deref().map(real)
+}
+
+fn real(dir: &Path) -> String {
     let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    Some(real.to_string_lossy().into_owned())
+    real.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

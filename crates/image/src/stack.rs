@@ -153,13 +153,26 @@ impl Stack {
         }
     }
 
-    /// Lays a directory over what `dest` shows.
+    /// Lays a directory of the host over what `dest` shows.
     pub(crate) fn add_dir(
         &mut self,
         source: &Source,
         dest: &str,
         trees: &TreeStore,
     ) -> Result<(), PlanError> {
+        let (at, access) = self.lay_dir(source, dest, trees)?;
+        self.grant(source, &at, access);
+        Ok(())
+    }
+
+    /// The same for what was made and is nothing of the host. Says where it is, and what the job may do
+    /// there.
+    pub(crate) fn lay_dir(
+        &mut self,
+        source: &Source,
+        dest: &str,
+        trees: &TreeStore,
+    ) -> Result<(String, PathAccess), PlanError> {
         let resolved = self.resolve(dest)?;
         let at = resolved.path;
         refuse_closed(&at)?;
@@ -171,10 +184,9 @@ impl Stack {
         self.layered.push(at.clone());
         self.layer_dirs.push(tree.path.clone());
         if at == "/" {
-            self.grant(source, "/", self.access_of_root());
             self.lay_over_all(&tree)?;
             self.trees.push(tree);
-            return Ok(());
+            return Ok((at, self.access_of_root()));
         }
         let access = match &resolved.found {
             Found::File(_) | Found::Link(_) => {
@@ -191,10 +203,10 @@ impl Stack {
             Found::Dir(_) => self.access_at(&at),
         };
         self.refuse_real_write(&at, &source.known_as)?;
-        self.grant(source, &at, access);
         if let Some(mount) = self.mounts.iter_mut().find(|mount| mount.dest == at) {
             lay_over(mount, tree.clone());
-            return self.lay_over_below(&tree, &at);
+            self.lay_over_below(&tree, &at)?;
+            return Ok((at, access));
         }
         let (lowest, over) = match resolved.found {
             Found::Dir(mut lower) if !lower.is_empty() => {
@@ -213,7 +225,7 @@ impl Stack {
             .collect();
         self.insert(RootMount {
             source: lowest.path,
-            dest: at,
+            dest: at.clone(),
             over,
             access,
             owners: lowest.owners,
@@ -225,7 +237,7 @@ impl Stack {
             let kind = self.kind_of_mount(&dest);
             self.make_way(&dest, kind, trees)?;
         }
-        Ok(())
+        Ok((at, access))
     }
 
     /// Puts a file at `dest`.
@@ -361,6 +373,16 @@ impl Stack {
         }
         let path = if at.is_empty() { "/".to_owned() } else { at };
         Ok(Resolved { path, found })
+    }
+
+    /// What a directory, which is no link, has under a name: a link is not followed.
+    pub(crate) fn look_at(&self, directory: &str, name: &str) -> Result<Found, PlanError> {
+        let dirs = match self.resolve(directory)?.found {
+            Found::Dir(dirs) => dirs,
+            Found::Nothing | Found::Link(_) | Found::File(_) => return Ok(Found::Nothing),
+        };
+        let path = format!("{}/{name}", directory.trim_end_matches('/'));
+        Ok(self.look(&path, name, &dirs))
     }
 
     /// What `path` shows, whose last name is `name` and whose directory is the overlay of `dirs`.

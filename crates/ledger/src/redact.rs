@@ -69,25 +69,60 @@ impl Redactor {
             Image::Oci { reference, .. } => self.in_text(reference),
         }
         for layer in &mut clean.layers {
-            match layer {
-                Layer::Dir { source, dest }
-                | Layer::File { source, dest }
-                | Layer::Tar { source, dest } => {
-                    self.in_text(source);
-                    self.in_text(dest);
-                }
-                Layer::Glob {
-                    base,
-                    pattern,
-                    dest,
-                } => {
-                    self.in_text(base);
-                    self.in_text(pattern);
-                    self.in_text(dest);
-                }
-            }
+            self.in_layer(layer);
         }
         clean
+    }
+
+    fn in_layer(&self, layer: &mut Layer) {
+        match layer {
+            Layer::Dir { source, dest, .. } | Layer::File { source, dest, .. } => {
+                self.in_text(source);
+                self.in_text(dest);
+            }
+            Layer::Tar {
+                source,
+                strip,
+                dest,
+                ..
+            } => {
+                self.in_text(source);
+                self.in_option(strip);
+                self.in_text(dest);
+            }
+            Layer::Glob {
+                base,
+                include,
+                exclude,
+                strip,
+                dest,
+                ..
+            } => {
+                self.in_text(base);
+                let patterns = include.iter_mut().chain(exclude);
+                patterns.for_each(|pattern| self.in_text(pattern));
+                self.in_option(strip);
+                self.in_text(dest);
+            }
+            Layer::Stubs { paths, .. } => paths.iter_mut().for_each(|path| self.in_text(path)),
+            Layer::Symlinks { links } => self.in_map(links),
+            Layer::SharedLibs { binaries, dest, .. } => {
+                binaries.iter_mut().for_each(|path| self.in_text(path));
+                self.in_text(dest);
+            }
+            Layer::Command {
+                program,
+                args,
+                env,
+                dest,
+                ..
+            } => {
+                self.in_text(program);
+                args.iter_mut().for_each(|text| self.in_text(text));
+                self.in_map(env);
+                self.in_text(dest);
+            }
+        }
     }
 
     /// The event with every sensitive value replaced in the texts that come from outside.

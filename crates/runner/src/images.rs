@@ -54,13 +54,13 @@ pub struct LocalImages {
     unpacker: Option<Arc<dyn Unpacker>>,
 }
 
-/// Unpacks archives where this process itself cannot give files to their owners.
+/// Builds trees where this process itself cannot give files to their owners.
 pub trait Unpacker: fmt::Debug + Send + Sync + 'static {
-    /// Builds the tree of an archive in the tree store. Blocks.
+    /// Builds what [`LayerKey::order`] asks for in the tree store. Blocks.
     ///
     /// # Errors
     /// Why there is none.
-    fn unpack(&self, archive: &str) -> Result<PathBuf, Cause>;
+    fn build(&self, order: &str) -> Result<PathBuf, Cause>;
 }
 
 impl LocalImages {
@@ -86,14 +86,14 @@ impl LocalImages {
         LayerBuild {
             name: key.name().to_string().into(),
             build: Arc::new(move || {
-                if let Some((unpacker, archive)) = unpacker.as_ref().zip(key.archive())
+                if let Some((unpacker, order)) = unpacker.as_ref().zip(key.order())
                     && !key.is_built(&trees)
                 {
-                    return unpacker.unpack(archive);
+                    return unpacker.build(order);
                 }
                 build_layer(&key, &trees).map_err(|error| Cause {
                     message: chain(&error),
-                    hint: Some(error.hint().to_owned()),
+                    hint: Some(error.hint()),
                 })
             }),
         }
@@ -102,11 +102,16 @@ impl LocalImages {
 
 impl Images for LocalImages {
     fn needs_nothing(&self, spec: &JobSpec) -> bool {
+        let as_it_is = |layer: &Layer| match layer {
+            Layer::Dir { attributes, .. } | Layer::File { attributes, .. } => attributes.are_kept(),
+            Layer::Stubs { .. } | Layer::Symlinks { .. } => true,
+            Layer::Glob { .. }
+            | Layer::Tar { .. }
+            | Layer::SharedLibs { .. }
+            | Layer::Command { .. } => false,
+        };
         !matches!(spec.image, Image::Tar { .. } | Image::Oci { .. })
-            && spec
-                .layers
-                .iter()
-                .all(|layer| matches!(layer, Layer::Dir { .. } | Layer::File { .. }))
+            && spec.layers.iter().all(as_it_is)
     }
 
     fn layers(&self, spec: &JobSpec) -> Result<Vec<LayerBuild>, Reason> {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tidemill_core::check::{CallerVariable, PathProblem, Surroundings, check};
-use tidemill_core::draft::{Draft, LimitsDraft, Located};
+use tidemill_core::braces;
+use tidemill_core::check::{CallerVariable, ENTRIES_MAX, PathProblem, Surroundings, check};
+use tidemill_core::draft::{Draft, LayerDraft, LimitsDraft, Located};
 use tidemill_core::job::Layer;
 use tidemill_core::{Diagnostic, JobSpec};
 
@@ -21,7 +22,7 @@ fn draft_of(text: &str) -> Draft {
         let value = letters.as_str().to_owned();
         let located = || Located::new(value.clone(), BASE);
         match flag {
-            'L' => draft.layers.push(located()),
+            'L' => draft.layers.push(LayerDraft::new(value, BASE)),
             'G' => draft.grants.push(located()),
             'I' => draft.image = Some(located()),
             'W' => draft.workspace = Some(located()),
@@ -113,17 +114,39 @@ fn assert_usable(spec: &JobSpec) {
     assert_eq!(&again, spec);
     assert_eq!(again.to_canonical(), canonical);
     for layer in &spec.layers {
-        let (source, dest) = match layer {
-            Layer::Dir { source, dest } | Layer::File { source, dest } => (source, dest),
-            Layer::Tar { source, dest } => (source, dest),
-            Layer::Glob { base, dest, .. } => (base, dest),
-        };
-        assert!(source.starts_with('/'), "{source:?}");
-        assert!(dest.starts_with('/'), "{dest:?}");
-        assert!(!dest.split('/').any(|part| part == ".." || part == "."));
-        assert!(!source.contains('\0') && !dest.contains('\0'));
-        for reserved in ["/proc", "/sys", "/dev"] {
-            assert!(!dest.starts_with(&format!("{reserved}/")) && dest != reserved);
+        let (sources, dests) = paths_of(layer);
+        for source in sources {
+            assert!(
+                source.starts_with('/') && !source.contains('\0'),
+                "{source:?}"
+            );
         }
+        for dest in dests {
+            assert!(dest.starts_with('/') && !dest.contains('\0'), "{dest:?}");
+            assert!(!dest.split('/').any(|part| part == ".."));
+            for reserved in ["/proc", "/sys", "/dev"] {
+                assert!(!dest.starts_with(&format!("{reserved}/")) && dest != reserved);
+            }
+        }
+    }
+}
+
+/// The paths of the host and those of the sandbox that a layer names.
+fn paths_of(layer: &Layer) -> (Vec<String>, Vec<String>) {
+    match layer.clone() {
+        Layer::Dir { source, dest, .. }
+        | Layer::File { source, dest, .. }
+        | Layer::Tar { source, dest, .. } => (vec![source], vec![dest]),
+        Layer::Glob { base, dest, .. } => (vec![base], vec![dest]),
+        Layer::Stubs { paths, .. } => {
+            let expand = |path| braces::expand(path, ENTRIES_MAX).expect("the check read it");
+            (
+                Vec::new(),
+                paths.iter().flat_map(|path| expand(path)).collect(),
+            )
+        }
+        Layer::Symlinks { links } => (Vec::new(), links.into_keys().collect()),
+        Layer::SharedLibs { binaries, dest, .. } => (binaries, vec![dest]),
+        Layer::Command { dest, .. } => (Vec::new(), vec![dest]),
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use globset::GlobBuilder;
 use tempfile::TempDir;
 use tidemill_core::check::{Surroundings, check};
-use tidemill_core::draft::{Draft, Located};
+use tidemill_core::draft::{Draft, LayerDraft};
 use tidemill_core::job::Layer;
 use tidemill_image::fuzzing;
 
@@ -70,16 +70,16 @@ pub fn glob(bytes: &[u8]) {
 fn checked(pattern: &str, base: &str) -> Option<String> {
     let draft = Draft {
         program: Some("true".to_owned()),
-        layers: vec![Located::new(format!("glob:{pattern}=/x"), base)],
+        layers: vec![LayerDraft::new(format!("glob:{pattern}=/x"), base)],
         ..Draft::default()
     };
     let (spec, _) = check(&draft, &Surroundings::default());
     match spec?.layers.pop()? {
         Layer::Glob {
             base: from,
-            pattern,
+            mut include,
             ..
-        } if from == base => Some(pattern),
+        } if from == base => include.pop(),
         _ => None,
     }
 }

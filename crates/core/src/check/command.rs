@@ -110,7 +110,7 @@ pub(super) fn check_arguments(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-fn check_argument(place: &str, what: &str, argument: &str, findings: &mut Findings) {
+pub(super) fn check_argument(place: &str, what: &str, argument: &str, findings: &mut Findings) {
     if findings.without_nul(place, what, argument) && argument.len() > ARGUMENT_BYTES_MAX {
         let message = format!(
             "{what} has {} bytes, and {ARGUMENT_BYTES_MAX} is the kernel's limit for one",
@@ -170,7 +170,7 @@ pub(super) fn check_environment(
     }
 }
 
-fn check_variable_name(place: &str, name: &str, findings: &mut Findings) -> bool {
+pub(super) fn check_variable_name(place: &str, name: &str, findings: &mut Findings) -> bool {
     if name.is_empty() {
         findings
             .error(

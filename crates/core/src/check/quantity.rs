@@ -101,39 +101,56 @@ pub(super) fn check_user(
     let Some(text) = draft.user.as_deref() else {
         return (None, None);
     };
-    // The one name that has the same number everywhere.
-    let number = |part| if part == "root" { "0" } else { part };
+    if *image != Image::Host && numbers(text).is_none() && is_user_name(text) {
+        return (None, Some(text.to_owned()));
+    }
+    (read_user("/user", "user", text, findings), None)
+}
+
+/// The two ids of `UID[:GID]`, each `None` where a sandbox does not have it. `None` if they are no
+/// numbers.
+fn numbers(text: &str) -> Option<(Option<u32>, Option<u32>)> {
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
-    let (uid, gid) = (number(uid), number(gid));
     let id = |text: &str| {
+        // The one name that has the same number everywhere.
+        let text = if text == "root" { "0" } else { text };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse::<u32>().ok().filter(|id| *id <= USER_ID_MAX))
     };
-    match (id(uid), id(gid)) {
-        (Some(Some(uid)), Some(Some(gid))) => return (Some(User { uid, gid }), None),
-        (Some(_), Some(_)) => {
+    Some((id(uid)?, id(gid)?))
+}
+
+/// Reads `UID[:GID]`.
+pub(super) fn read_user(
+    place: &str,
+    what: &str,
+    text: &str,
+    findings: &mut Findings,
+) -> Option<User> {
+    match numbers(text) {
+        Some((Some(uid), Some(gid))) => return Some(User { uid, gid }),
+        Some(_) => {
             let message = format!(
-                "the user `{}` has an id that a sandbox does not have",
+                "the {what} `{}` has an id that a sandbox does not have",
                 shown(text)
             );
             findings
-                .error(DiagnosticCode::OutOfRange, "/user", message)
+                .error(DiagnosticCode::OutOfRange, place, message)
                 .hint(format!("ids go from 0 to {USER_ID_MAX}"));
         }
-        _ if *image != Image::Host && is_user_name(text) => return (None, Some(text.to_owned())),
-        _ => {
+        None => {
             let message = format!("`{}` is not a user", shown(text));
-            let hint = if is_user_name(text) {
+            let hint = if what == "user" && is_user_name(text) {
                 "with the host's own files write numbers: UID or UID:GID, for example 1000:1000"
             } else {
-                "write UID or UID:GID, for example 1000:1000, or a name that the image has"
+                "write numbers: UID or UID:GID, for example 1000:1000"
             };
             findings
-                .error(DiagnosticCode::UserForm, "/user", message)
+                .error(DiagnosticCode::UserForm, place, message)
                 .hint(hint);
         }
     }
-    (None, None)
+    None
 }
 
 /// `NAME[:GROUP]`, in characters that user databases have.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::draft::Located;
+use crate::draft::{LayerDraft, Located};
 use crate::job::{Entrypoint, Image, Layer, User, Workspace};
 use crate::limits::{ARGUMENT_BYTES_MAX, ByteSize};
 use crate::time::Millis;
@@ -128,14 +128,16 @@ fn a_full_job_comes_through_as_written() {
         .layers
         .iter()
         .map(|layer| match layer {
-            Layer::Dir { source, dest } => format!("dir {source} {dest}"),
-            Layer::File { source, dest } => format!("file {source} {dest}"),
+            Layer::Dir { source, dest, .. } => format!("dir {source} {dest}"),
+            Layer::File { source, dest, .. } => format!("file {source} {dest}"),
             Layer::Glob {
                 base,
-                pattern,
+                include,
                 dest,
-            } => format!("glob {base} {pattern} {dest}"),
-            Layer::Tar { source, dest } => format!("tar {source} {dest}"),
+                ..
+            } => format!("glob {base} {} {dest}", include.join(" ")),
+            Layer::Tar { source, dest, .. } => format!("tar {source} {dest}"),
+            other => panic!("not written here: {other:?}"),
         })
         .collect();
     assert_eq!(
@@ -747,7 +749,7 @@ proptest! {
         let draft = Draft {
             program: Some("true".into()),
             image: Some(Located::new(text.clone(), "/base")),
-            layers: vec![Located::new(text, "/base")],
+            layers: vec![LayerDraft::new(text, "/base")],
             ..Draft::default()
         };
         let (spec, diagnostics) = check(&draft, &Surroundings::default());

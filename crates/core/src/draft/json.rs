@@ -1,10 +1,12 @@
 //! A job file's JSON as a draft. Nothing stops at the first mistake.
 
+mod layer;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Draft, LimitsDraft, Located};
+use super::{Draft, LayerDraft, LimitsDraft, Located};
 use crate::diagnostic::{DIAGNOSTICS_MAX, Diagnostic, DiagnosticCode, nearest, pointer};
 
 /// The fields of a job file.
@@ -130,7 +132,7 @@ impl Reader<'_> {
             }
             "platform" => draft.platform = self.text(&place, value),
             "image" => draft.image = self.text(&place, value).map(|text| self.located(text)),
-            "layers" => draft.layers = self.located_list(&place, value),
+            "layers" => draft.layers = self.layers(&place, value),
             "workspace" => {
                 draft.workspace = self.text(&place, value).map(|text| self.located(text));
             }
@@ -178,7 +180,8 @@ impl Reader<'_> {
     }
 
     fn unknown_field(&mut self, place: &str, name: &str, known: &'static [&'static str]) {
-        let hint = if known.len() == FIELDS.len() && LIMIT_FIELDS.contains(&name) {
+        let is_job = known.len() == FIELDS.len();
+        let hint = if is_job && LIMIT_FIELDS.contains(&name) {
             format!("`{name}` belongs into `limits`: {{\"limits\": {{\"{name}\": …}}}}")
         } else if let Some((_, advice)) = OTHER_WORDS.iter().find(|(word, _)| *word == name) {
             (*advice).to_owned()
@@ -286,6 +289,22 @@ impl Reader<'_> {
         }
     }
 
+    /// Layers are texts or objects. A wrong one stays in the list, so that the others keep their places.
+    fn layers(&mut self, place: &str, value: &Value) -> Vec<LayerDraft> {
+        match value {
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| self.layer(&format!("{place}/{index}"), item))
+                .collect(),
+            Value::Null => Vec::new(),
+            other => {
+                self.wrong_type(place, "a list of layers", other);
+                Vec::new()
+            }
+        }
+    }
+
     /// A wrong entry stays in the list as an empty text, so that the others keep their places.
     fn texts(&mut self, place: &str, value: &Value) -> Vec<String> {
         match value {
@@ -348,6 +367,9 @@ fn example_of(place: &str, expected: &str) -> String {
         ("/program", _) => r#""program": "cargo""#,
         ("/args", _) => r#""args": ["test", "--workspace"]"#,
         ("/layers", _) => r#""layers": ["dir:SRC=DEST"]"#,
+        (_, layer::EXPECTED) => {
+            r#""dir:SRC=DEST", or {"kind": "dir", "source": "SRC", "dest": "DEST"}"#
+        }
         ("/grants", _) => r#""grants": ["device:/dev/net/tun", "bind:SRC:DEST:rw"]"#,
         ("/env", _) => r#""env": {"RUST_LOG": "debug"}"#,
         ("/labels", _) => r#""labels": {"branch": "main"}"#,

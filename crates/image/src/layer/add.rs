@@ -1,0 +1,184 @@
+//! Adding a layer to a root.
+
+use tidemill_core::Layer;
+use tidemill_core::root::Owners;
+
+use super::{
+    LayerKey, Surroundings, below, file_name, find_matches, is_few, layer_dir, layer_key,
+    open_archive,
+};
+use crate::glob::Matches;
+use crate::host_view::HostView;
+use crate::placed;
+use crate::plan::PlanError;
+use crate::shared_libs;
+use crate::source::{canonical_file, owner};
+use crate::stack::{Source, Stack};
+use crate::tree_store::TreeStore;
+
+/// Adds a layer to a root.
+pub(crate) fn add(
+    layer: &Layer,
+    host: &HostView,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    let surroundings = Surroundings::of(host);
+    let key = layer_key(layer, &surroundings, trees)?;
+    match (layer, key) {
+        (
+            Layer::Dir {
+                source,
+                dest,
+                attributes,
+            },
+            key,
+        ) => {
+            let (path, metadata) = layer_dir(source, &surroundings)?;
+            let fallback = whole_or(dest, host, owner(&metadata));
+            let owners = attributes.owner.map_or(fallback, |_| whole(host));
+            let source = match key {
+                None => in_place(path, owners),
+                Some(key) => copied(&key, path, owners, trees)?,
+            };
+            stack.add_dir(&source, dest, trees)
+        }
+        (
+            Layer::File {
+                source,
+                dest,
+                attributes,
+            },
+            key,
+        ) => {
+            let (path, metadata) = canonical_file(source, "layer")?;
+            let owners = attributes.owner.map_or(owner(&metadata), |_| whole(host));
+            let source = match key {
+                None => in_place(path, owners),
+                Some(key) => {
+                    let mut source = copied(&key, path, owners, trees)?;
+                    source.path = format!("{}/{}", source.path, file_name(dest));
+                    source
+                }
+            };
+            stack.add_file(&source, dest, trees)
+        }
+        (Layer::Glob { dest, .. }, None) => {
+            let matches = find_matches(layer, &surroundings)?;
+            debug_assert!(is_few(&matches), "many matches have a tree");
+            add_few(&matches, dest, trees, stack)
+        }
+        (
+            Layer::Glob {
+                dest, attributes, ..
+            },
+            Some(key),
+        ) => {
+            let owners = match attributes.owner {
+                Some(_) => whole(host),
+                None => find_matches(layer, &surroundings)?.owners(),
+            };
+            let source = copied(&key, key.to_string(), owners, trees)?;
+            stack.add_dir(&source, dest, trees)
+        }
+        (
+            Layer::Tar {
+                source,
+                strip,
+                dest,
+                attributes,
+            },
+            Some(key),
+        ) => {
+            let root = key.find(trees)?;
+            let path = if attributes.are_kept() {
+                below(&root, strip, &open_archive(source, trees)?)?
+            } else {
+                root
+            };
+            let source = Source {
+                path,
+                owners: whole(host),
+                known_as: source.clone(),
+                why: "a layer, unpacked".to_owned(),
+            };
+            stack.add_dir(&source, dest, trees)
+        }
+        (Layer::SharedLibs { binaries, dest, .. }, Some(key)) => {
+            let libraries = shared_libs::find(binaries, surroundings.root)?;
+            libraries.add_to(&key.find(trees)?, dest, whole(host), trees, stack)
+        }
+        (Layer::Stubs { paths, attributes }, _) => {
+            placed::add_stubs(paths, attributes, host, trees, stack)
+        }
+        (Layer::Symlinks { links }, _) => placed::add_links(links, host, trees, stack),
+        (Layer::Command { .. }, _) => Err(PlanError::NotBuilt {
+            what: "a command".into(),
+        }),
+        (Layer::Tar { .. } | Layer::SharedLibs { .. }, None) => {
+            unreachable!("archives and libraries always become a tree")
+        }
+    }
+}
+
+/// Something that is used where it is.
+fn in_place(path: String, owners: Owners) -> Source {
+    Source {
+        known_as: path.clone(),
+        path,
+        owners,
+        why: "a layer".to_owned(),
+    }
+}
+
+/// Something whose copy is used.
+fn copied(
+    key: &LayerKey,
+    known_as: String,
+    owners: Owners,
+    trees: &TreeStore,
+) -> Result<Source, PlanError> {
+    Ok(Source {
+        path: key.find(trees)?,
+        owners,
+        known_as,
+        why: "a layer, copied once".to_owned(),
+    })
+}
+
+/// The owners of a tree that has its own.
+pub(crate) fn whole(host: &HostView) -> Owners {
+    if host.is_root() {
+        Owners::Range
+    } else {
+        Owners::AsIs
+    }
+}
+
+/// A directory over the whole root is a root file system with its own owners; anywhere else it is
+/// the caller's files.
+fn whole_or(dest: &str, host: &HostView, owner: Owners) -> Owners {
+    if dest == "/" { whole(host) } else { owner }
+}
+
+fn add_few(
+    matches: &Matches,
+    dest: &str,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    for file in matches.files() {
+        let relative = PlanError::utf8(file.path())?;
+        let appears = PlanError::utf8(file.appears())?;
+        let path = format!("{}/{relative}", matches.base());
+        let source = Source {
+            known_as: path.clone(),
+            path,
+            owners: file.owner(),
+            why: format!("a layer: `{}`", matches.pattern()),
+        };
+        let dest = format!("{}/{appears}", dest.trim_end_matches('/'));
+        stack.add_file(&source, &dest, trees)?;
+    }
+    Ok(())
+}

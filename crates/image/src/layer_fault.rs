@@ -1,0 +1,105 @@
+//! Why a layer that was named well cannot be made.
+
+use tidemill_core::ReasonCode;
+use tidemill_core::braces::BracesError;
+
+use crate::elf::ElfError;
+
+/// Why a layer cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerFault {
+    /// A file does not lie where leading directories are to be taken off.
+    #[error("the pattern `{pattern}` matches `{path}`, which does not lie in `{strip}`")]
+    NotBelow {
+        /// The pattern.
+        pattern: String,
+        /// The file, relative to the pattern's directory.
+        path: String,
+        /// The directories that are to be taken off.
+        strip: String,
+    },
+    /// Braces in a path do not fit together.
+    #[error("the path `{pattern}` cannot be used")]
+    Braces {
+        /// The path as it was written.
+        pattern: String,
+        /// What is wrong.
+        #[source]
+        source: BracesError,
+    },
+    /// A file or link is to be made where a directory is.
+    #[error("`{path}` in the sandbox is a directory, so no file or link can be made there")]
+    IsDir {
+        /// The path.
+        path: String,
+    },
+    /// A program cannot be read.
+    #[error("the program `{path}` cannot be read")]
+    Program {
+        /// The path on the host.
+        path: String,
+        /// Why not.
+        #[source]
+        source: ElfError,
+    },
+    /// A library that a program needs is not there.
+    #[error("the library `{library}`, which `{needed_by}` needs, is not in {searched}")]
+    LibraryMissing {
+        /// Its name.
+        library: String,
+        /// What needs it.
+        needed_by: String,
+        /// The directories that were searched, in order.
+        searched: String,
+    },
+    /// A program needs too many libraries.
+    #[error("`{path}` needs more than {max} libraries")]
+    TooManyLibraries {
+        /// The program.
+        path: String,
+        /// The limit.
+        max: usize,
+    },
+    /// An archive does not have the directory whose content is wanted.
+    #[error("the archive `{archive}` has no directory `{strip}`")]
+    NoSuchDir {
+        /// The archive.
+        archive: String,
+        /// The directory.
+        strip: String,
+    },
+}
+
+impl LayerFault {
+    /// What to do next.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NotBelow { strip, .. } => {
+                format!("begin the pattern with `{strip}/`, exclude that file, or leave `strip` out")
+            }
+            Self::Braces { .. } => "write `{a,b}` for one path with `a` and one with `b`".into(),
+            Self::IsDir { path } => format!("write {path}/ for a directory, or choose another path"),
+            Self::Program { source, .. } => source.hint(),
+            Self::LibraryMissing { .. } => {
+                "install it, or run ldconfig if it lies in a directory of /etc/ld.so.conf; what is found \
+                 by LD_LIBRARY_PATH is brought in with a `dir` layer"
+                    .into()
+            }
+            Self::TooManyLibraries { .. } => "bring its directories in with `dir` layers".into(),
+            Self::NoSuchDir { archive, .. } => {
+                format!("`tar -tf {archive}` lists what it has; or leave `strip` out")
+            }
+        }
+    }
+
+    /// The stable code of what happened.
+    pub const fn code(&self) -> ReasonCode {
+        match self {
+            Self::NotBelow { .. } | Self::Braces { .. } | Self::IsDir { .. } => ReasonCode::BadSpec,
+            Self::NoSuchDir { .. }
+            | Self::Program { .. }
+            | Self::LibraryMissing { .. }
+            | Self::TooManyLibraries { .. } => ReasonCode::Layer,
+        }
+    }
+}

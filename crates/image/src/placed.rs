@@ -1,0 +1,246 @@
+//! What a layer makes out of nothing: empty files, directories and symbolic links.
+//!
+//! Each entry goes to where its path leads in the root as it is at that moment. Directories that are there
+//! keep their owners and modes: the tiny trees with the new entries are laid over the deepest of them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown, symlink};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+use tidemill_core::braces::expand;
+use tidemill_core::check::ENTRIES_MAX;
+use tidemill_core::root::Owners;
+use tidemill_core::{Attributes, Digest};
+
+use crate::host_view::HostView;
+use crate::layer::whole;
+use crate::layer_fault::LayerFault;
+use crate::overlay::{Found, names};
+use crate::plan::PlanError;
+use crate::stack::{Source, Stack};
+use crate::tree_store::{TreeNote, TreeStore, TreeStoreError};
+
+/// Something that is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// An empty directory.
+    Dir,
+    /// An empty file.
+    File,
+    /// A symbolic link to this.
+    Link(String),
+}
+
+/// Adds empty files and directories.
+pub(crate) fn add_stubs(
+    patterns: &[String],
+    attributes: &Attributes,
+    host: &HostView,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    let mut entries = Vec::new();
+    for pattern in patterns {
+        let paths = expand(pattern, ENTRIES_MAX).map_err(|source| LayerFault::Braces {
+            pattern: pattern.clone(),
+            source,
+        })?;
+        entries.extend(paths.into_iter().map(|path| {
+            let what = if path.ends_with('/') {
+                Placed::Dir
+            } else {
+                Placed::File
+            };
+            (path, what)
+        }));
+    }
+    add(entries, attributes, whole(host), trees, stack)
+}
+
+/// Adds symbolic links.
+pub(crate) fn add_links(
+    links: &BTreeMap<String, String>,
+    host: &HostView,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    let entries = links
+        .iter()
+        .map(|(path, target)| (path.clone(), Placed::Link(target.clone())));
+    add(entries, &Attributes::default(), whole(host), trees, stack)
+}
+
+/// Adds one entry, with the owners that trees of this process have.
+pub(crate) fn add_one(
+    path: &str,
+    what: Placed,
+    owners: Owners,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    let entries = [(path.to_owned(), what)];
+    add(entries, &Attributes::default(), owners, trees, stack)
+}
+
+/// Adds entries, those with the shorter paths first.
+fn add(
+    entries: impl IntoIterator<Item = (String, Placed)>,
+    attributes: &Attributes,
+    owners: Owners,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    // By the directory that is there, then by what is missing below it.
+    let mut groups: BTreeMap<String, BTreeMap<String, Placed>> = BTreeMap::new();
+    for (path, what) in entries {
+        let Some((at, rest)) = find_place(&path, &what, stack)? else {
+            continue;
+        };
+        groups.entry(at).or_default().insert(rest, what);
+    }
+    for (at, entries) in groups {
+        let tree = Made {
+            entries: &entries,
+            attributes,
+        };
+        let source = Source {
+            path: tree.build(trees)?,
+            owners,
+            known_as: "a layer".to_owned(),
+            why: "made by a layer".to_owned(),
+        };
+        stack.lay_dir(&source, &at, trees)?;
+    }
+    Ok(())
+}
+
+/// The deepest directory on the way that is there, and the path from it on. `None` if there is nothing
+/// to do.
+fn find_place(
+    path: &str,
+    what: &Placed,
+    stack: &Stack,
+) -> Result<Option<(String, String)>, PlanError> {
+    let mut todo: Vec<&str> = names(path).collect();
+    let Some(last) = todo.pop() else {
+        return Ok(None);
+    };
+    let parent = stack.resolve(&format!("/{}", todo.join("/")))?;
+    let mut missing = vec![last.to_owned()];
+    let mut at = parent.path;
+    let mut found = parent.found;
+    while found == Found::Nothing {
+        let (above, name) = at.rsplit_once('/').unwrap_or(("", &at));
+        missing.push(name.to_owned());
+        at = if above.is_empty() { "/" } else { above }.to_owned();
+        found = stack.resolve(&at)?.found;
+    }
+    if !matches!(found, Found::Dir(_)) {
+        return Err(PlanError::NotADirectory {
+            path: at,
+            rest: missing.pop().unwrap_or_default(),
+        });
+    }
+    if missing.len() == 1
+        && let Found::Dir(_) = stack.look_at(&at, last)?
+    {
+        return match what {
+            Placed::Dir => Ok(None),
+            Placed::File | Placed::Link(_) => Err(PlanError::Layer(LayerFault::IsDir {
+                path: path.to_owned(),
+            })),
+        };
+    }
+    missing.reverse();
+    Ok(Some((at, missing.join("/"))))
+}
+
+/// A tree of such entries.
+struct Made<'a> {
+    entries: &'a BTreeMap<String, Placed>,
+    attributes: &'a Attributes,
+}
+
+impl Made<'_> {
+    /// Builds it, or finds the one that was built before.
+    fn build(&self, trees: &TreeStore) -> Result<String, PlanError> {
+        let name = format!(
+            "placed 1 {:?} {:?} {:?}",
+            trees.owners(),
+            self.attributes,
+            self.entries
+        );
+        let root = trees.get_or_build(&Digest::of(name.as_bytes()), |root| {
+            self.fill(root).map_err(|source| TreeStoreError::Store {
+                step: "make what a layer asks for in",
+                path: root.to_owned(),
+                source,
+            })?;
+            Ok::<_, TreeStoreError>(TreeNote {
+                from: "what a layer makes".to_owned(),
+                entries: self.entries.len() as u64,
+                ..TreeNote::default()
+            })
+        });
+        PlanError::utf8(&root.map_err(PlanError::Trees)?)
+    }
+
+    fn fill(&self, root: &Path) -> io::Result<()> {
+        let mut made = vec![(root.to_owned(), None)];
+        for (path, what) in self.entries {
+            let mut at = root.to_owned();
+            let mut rest = names(path).peekable();
+            while let Some(name) = rest.next() {
+                at.push(name);
+                if rest.peek().is_some() || *what == Placed::Dir {
+                    let was_there = at.is_dir();
+                    if !was_there {
+                        fs::DirBuilder::new().mode(0o700).create(&at)?;
+                        made.push((at.clone(), None));
+                    }
+                    continue;
+                }
+                match what {
+                    Placed::Link(target) => symlink(target, &at)?,
+                    Placed::File | Placed::Dir => drop(File::create_new(&at)?),
+                }
+                made.push((at.clone(), Some(what)));
+            }
+        }
+        for (path, what) in made.iter().rev() {
+            self.dress(path, *what)?;
+        }
+        Ok(())
+    }
+
+    /// Gives an entry its owner, mode and time; without a kind, a directory.
+    fn dress(&self, path: &Path, what: Option<&Placed>) -> io::Result<()> {
+        let attributes = self.attributes;
+        if let Some(owner) = attributes.owner
+            && rustix::process::geteuid().is_root()
+        {
+            lchown(path, Some(owner.uid), Some(owner.gid))?;
+        }
+        let mode = match what {
+            None => Some(attributes.mode.map_or(0o755, |rule| rule.of_dir())),
+            Some(Placed::Link(_)) => None,
+            Some(_) => Some(attributes.mode.map_or(0o644, |rule| rule.of_file(0o644))),
+        };
+        if let Some(mode) = mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        let time = Timespec {
+            tv_sec: attributes.mtime.unwrap_or(0),
+            tv_nsec: 0,
+        };
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+}
