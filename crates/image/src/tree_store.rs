@@ -1,40 +1,78 @@
 //! Unpacked layers on disk: each is built once, published atomically and never changed again.
 //!
 //! ```text
-//! trees/ready/<name>/root/       the tree
-//! trees/ready/<name>/tree.json   what it was made of, and what was left out
-//! trees/building/<name>/         under construction; leftovers of the dead are removed by the next
-//! trees/locks/<name>             held with flock: alone by the process that builds or removes, shared by
+//! trees/names/<name>             a symbolic link: what was asked for, to the digest of the tree
+//! trees/ready/<digest>/root/     the tree, named by all that is in it
+//! trees/ready/<digest>/list      what is in it, entry by entry; its digest is the name
+//! trees/ready/<digest>/tree.json what it was made of, and what was left out
+//! trees/ready/<digest>/fresh     there until the tree has surely reached the disk
+//! trees/files/ab/<key>           files that trees share, each a hard link
+//! trees/building/<name>/         under construction, or being removed; leftovers of the dead are removed
+//! trees/damaged/<digest>/        found damaged, and out of use
+//! trees/locks/<name or digest>   held with flock: alone by the process that builds or removes, shared by
 //!                                those that use the tree; its time is that of the last use
+//! trees/usage                    the most that all this takes up
 //! ```
 //!
-//! A tree that nobody has used for [`UNUSED_KEPT_SECONDS`] goes when another one is built: that is when
-//! the room is needed. Trees whose owners are sub-ids can only be removed in the user namespace where
-//! those are at hand, which is where the archives are unpacked too.
+//! Trees of older versions lie in `ready` under the name of what was asked for, and have no list; they are
+//! used as they are.
+//!
+//! Start reading at [`TreeStore::get_or_build_with`], then `building`. Trees whose owners are sub-ids can
+//! only be removed in the user namespace where those are at hand, which is where they are built too.
+
+pub(crate) mod building;
+mod content;
+mod eviction;
+mod fault;
+mod finish;
+mod fresh;
+mod inventory;
+mod layout;
+mod listing;
+mod memo;
+pub(crate) mod new_file;
+mod pool;
+mod publish;
+mod record;
+mod removal;
+pub(crate) mod source;
+mod survey;
+mod usage;
+mod verify;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 
-use crate::tree_use::{self, TreesInUse};
+use self::building::Building;
+use self::fresh::Freshness;
+use self::layout::{LIST, Layout, NOTE, ROOT, digest_of};
+use self::listing::Listing;
+use self::pool::Pool;
+use self::source::SourceTree;
+use crate::tree_use::{self, TreesInUse, Wanted};
 use crate::unpack::ArchiveOwners;
 use tidemill_tree::remove_tree;
 
-/// How long before it was remembered a file must have been left alone.
-const MEMO_MARGIN_SECONDS: i64 = 2;
-/// How long a tree is kept after it was last used: 30 days.
-const UNUSED_KEPT_SECONDS: i64 = 30 * 24 * 60 * 60;
+pub use self::eviction::CacheBounds;
+pub use self::inventory::{Inventory, TreeEntry, TreeState};
+pub use self::removal::{PruneWish, Pruned, PrunedTree};
+pub use self::verify::{Finding, Verified};
+
+/// Times that a tree is looked for when it is exchanged while that happens.
+const TRIES: usize = 8;
 
 /// The directory of unpacked layers. Any number of processes may use one at the same time.
 #[derive(Debug, Clone)]
 pub struct TreeStore {
-    base: PathBuf,
+    layout: Layout,
     owners: ArchiveOwners,
+    bounds: Option<CacheBounds>,
     in_use: TreesInUse,
 }
 
@@ -68,63 +106,45 @@ pub enum TreeStoreError {
     },
 }
 
+impl TreeStoreError {
+    /// The error with its cause.
+    fn in_one_line(&self) -> String {
+        let Self::Store { source, .. } = self;
+        format!("{self}: {source}")
+    }
+}
+
 impl TreeStore {
     /// Opens the store at a directory, which is made if missing (mode 0700: a tree may hold files
     /// that were not meant for everybody).
     pub fn open(base: impl Into<PathBuf>) -> Result<Self, TreeStoreError> {
-        let owners = ArchiveOwners::of_this_process();
-        let store = Self {
-            base: base.into(),
-            owners,
-            in_use: TreesInUse::default(),
-        };
-        for directory in [
-            store.base.clone(),
-            store.ready(),
-            store.building(),
-            store.locks(),
-            store.memo(),
-        ] {
+        let base = base.into();
+        let make = |directory: &Path| {
             fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
-                .create(&directory)
-                .map_err(failed("create", &directory))?;
+                .create(directory)
+        };
+        make(&base).map_err(failed("create", &base))?;
+        let base = fs::canonicalize(&base).map_err(failed("resolve", &base))?;
+        let layout = Layout::at(base);
+        for directory in layout.directories() {
+            match make(&directory) {
+                // A full disk does not keep anybody from looking and from making room.
+                Err(error) if is_full(&error) => {
+                    tracing::debug!(directory = %directory.display(), %error, "a directory is missing");
+                }
+                made => made.map_err(failed("create", &directory))?,
+            }
         }
-        let base = fs::canonicalize(&store.base).map_err(failed("resolve", &store.base))?;
-        let store = Self { base, ..store };
+        let store = Self {
+            layout,
+            owners: ArchiveOwners::of_this_process(),
+            bounds: None,
+            in_use: TreesInUse::default(),
+        };
         store.remove_abandoned();
         Ok(store)
-    }
-
-    /// Removes the trees under construction whose builders are gone: killed, or ended by a cancel in
-    /// the middle of an archive. Nobody may ever ask for the same layer again.
-    fn remove_abandoned(&self) {
-        for entry in fs::read_dir(self.building())
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let lock = self.locks().join(entry.file_name());
-            let Ok(lock) = File::options().write(true).open(lock) else {
-                continue;
-            };
-            if !tree_use::try_alone(&lock) {
-                continue;
-            }
-            let place = entry.path();
-            match remove_tree(&place) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // Its owners are sub-ids: whoever unpacks the next archive can remove it.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    tracing::debug!(path = %place.display(), %error, "an abandoned tree is left to the unpacker");
-                }
-                Err(error) => {
-                    tracing::warn!(path = %place.display(), %error, "an abandoned tree could not be removed");
-                }
-            }
-        }
     }
 
     /// The same store, with another answer to what becomes of the owners in archives.
@@ -134,200 +154,234 @@ impl TreeStore {
         self
     }
 
+    /// The same store, with bounds that are chosen and not those that suit its disk.
+    #[must_use]
+    pub const fn with_bounds(mut self, bounds: CacheBounds) -> Self {
+        self.bounds = Some(bounds);
+        self
+    }
+
     pub(crate) const fn owners(&self) -> ArchiveOwners {
         self.owners
     }
 
-    /// The root of a published tree, which nobody removes as long as this store is open.
-    pub fn find(&self, name: &Digest) -> Option<PathBuf> {
-        let root = self.published(name)?;
-        if self.in_use.has(name) {
-            return Some(root);
-        }
-        let kept =
-            tree_use::open(&self.lock_path(name)).and_then(|file| self.in_use.keep(name, file));
-        if let Err(error) = kept {
-            // It may be used all the same, and goes only if nobody does so for long.
-            tracing::debug!(tree = %name, %error, "the use of a tree could not be noted");
-        }
-        // Somebody may have removed it before the lock was ours.
-        self.published(name)
+    /// The bounds that hold.
+    pub fn bounds(&self) -> CacheBounds {
+        self.bounds
+            .unwrap_or_else(|| CacheBounds::of_disk(self.layout.base()))
     }
 
-    fn published(&self, name: &Digest) -> Option<PathBuf> {
-        let root = self.place(name).join("root");
+    /// The root of a published tree, which nobody removes as long as this store is open.
+    pub fn find(&self, name: &Digest) -> Option<PathBuf> {
+        if let Some(root) = self.in_use.root(name) {
+            if root.is_dir() {
+                return Some(root);
+            }
+            // It was found damaged and put aside.
+            self.in_use.let_go(name);
+        }
+        self.use_tree(name).unwrap_or_else(|error| {
+            // It may be used all the same, and goes only if nobody does so for long.
+            tracing::debug!(tree = %name, %error, "the use of a tree could not be noted");
+            self.published(&self.resolve(name))
+        })
+    }
+
+    fn use_tree(&self, name: &Digest) -> io::Result<Option<PathBuf>> {
+        for _ in 0..TRIES {
+            let id = self.resolve(name);
+            if self.published(&id).is_none() {
+                return Ok(None);
+            }
+            let path = self.layout.lock(&id);
+            let Some(lock) = tree_use::lock(&path, Wanted::Shared)? else {
+                continue;
+            };
+            // Somebody may have removed it, or put another in its place, before the lock was ours.
+            if self.resolve(name) != id {
+                continue;
+            }
+            let Some(root) = self.published(&id) else {
+                continue;
+            };
+            let is_doubtful = fresh::of(&self.layout.place(&id)) == Freshness::Doubtful;
+            if (is_doubtful || !self.looks_right(&id)) && !self.is_whole(&id) {
+                return Ok(None);
+            }
+            tree_use::touch(&lock)?;
+            self.in_use.keep(name, root.clone(), lock);
+            return Ok(Some(root));
+        }
+        Ok(None)
+    }
+
+    /// The digest of the tree that has this name. One of an older version has the name itself.
+    fn resolve(&self, name: &Digest) -> Digest {
+        fs::read_link(self.layout.name(name))
+            .ok()
+            .and_then(|target| digest_of(target.as_os_str()))
+            .unwrap_or(*name)
+    }
+
+    fn published(&self, id: &Digest) -> Option<PathBuf> {
+        let root = self.layout.place(id).join(ROOT);
         root.is_dir().then_some(root)
     }
 
     /// What is known of a published tree.
     pub fn note(&self, name: &Digest) -> Option<TreeNote> {
-        let bytes = fs::read(self.place(name).join("tree.json")).ok()?;
+        let place = self.layout.place(&self.resolve(name));
+        let bytes = fs::read(place.join(NOTE)).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// The root of the tree with this name. If it is missing, `build` fills an empty directory,
-    /// which is published when it says that it is done. Of several processes that ask at the same
-    /// time one builds and the others wait. Blocks; not for async code.
+    /// The digest of all that is in a published tree. Trees of older versions have none.
+    pub fn tree_digest(&self, name: &Digest) -> Option<Digest> {
+        let id = self.resolve(name);
+        let list = self.layout.place(&id).join(LIST);
+        list.is_file().then_some(id)
+    }
+
+    /// A published tree as a source of files for another one. It stays in use as long as this store is
+    /// open. `None` if there is no such tree, or one of an older version, of whose files too little is known.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or its list cannot be read.
+    pub fn source(&self, name: &Digest) -> Result<Option<SourceTree>, TreeStoreError> {
+        let Some(root) = self.find(name) else {
+            return Ok(None);
+        };
+        let Some(id) = self.tree_digest(name) else {
+            return Ok(None);
+        };
+        let listing = self.listing(&id)?;
+        SourceTree::new(id, root.clone(), listing)
+            .map(Some)
+            .map_err(failed("open", &root))
+    }
+
+    fn listing(&self, id: &Digest) -> Result<Listing, TreeStoreError> {
+        let path = self.layout.place(id).join(LIST);
+        let text = fs::read(&path).map_err(failed("read", &path))?;
+        Listing::decode(&text).map_err(|error| {
+            let source = io::Error::new(io::ErrorKind::InvalidData, error);
+            failed("read", &path)(source)
+        })
+    }
+
+    /// As [`TreeStore::get_or_build_with`], for a builder that puts files into the directory without
+    /// handing them over.
     pub fn get_or_build<E: From<TreeStoreError>>(
         &self,
         name: &Digest,
         build: impl FnOnce(&Path) -> Result<TreeNote, E>,
     ) -> Result<PathBuf, E> {
+        self.get_or_build_with(name, |building| build(building.root()))
+    }
+
+    /// The root of the tree with this name. If it is missing, `build` fills an empty directory,
+    /// which is published when it says that it is done. Of several processes that ask at the same
+    /// time one builds and the others wait. Blocks; not for async code.
+    ///
+    /// # Errors
+    /// Those of `build`; and of the store itself.
+    pub fn get_or_build_with<E: From<TreeStoreError>>(
+        &self,
+        name: &Digest,
+        build: impl FnOnce(&Building) -> Result<TreeNote, E>,
+    ) -> Result<PathBuf, E> {
         if let Some(root) = self.find(name) {
             return Ok(root);
         }
-        let lock = self.lock(name)?;
-        if let Some(root) = self.published(name) {
-            self.use_from(name, lock);
+        let path = self.layout.lock(name);
+        let lock = tree_use::lock(&path, Wanted::Alone)
+            .map_err(failed("lock", &path))?
+            .expect("whoever waits for a lock gets it");
+        if let Some(root) = self.built_meanwhile(name, &lock) {
             return Ok(root);
         }
-        self.remove_leftovers(name)?;
-        let place = self.building().join(name.to_hex());
-        let root = place.join("root");
-        for directory in [&place, &root] {
-            fs::DirBuilder::new()
-                .mode(if directory == &root { 0o755 } else { 0o700 })
-                .create(directory)
-                .map_err(failed("create", directory))?;
-        }
-        let built = build(&root).and_then(|note| Ok(self.publish(name, &place, &note)?));
-        if built.is_err()
-            && let Err(error) = remove_tree(&place)
-        {
-            tracing::warn!(path = %place.display(), %error, "an unfinished tree could not be removed");
-        }
-        if built.is_ok() {
-            self.use_from(name, lock);
-            self.remove_unused(name, UNUSED_KEPT_SECONDS);
+        self.settle_doubts();
+        let place = self.layout.under_way(name);
+        let building = match self.begin(name, &place) {
+            Ok(building) => building,
+            Err(error) => {
+                // The error is what the caller hears of; the next one who builds removes it.
+                self.remove_leftovers(name).ok();
+                return Err(error.into());
+            }
+        };
+        let built = build(&building).and_then(|note| Ok(self.publish(name, &building, note)?));
+        match &built {
+            Ok(_) => self.keep_within_bounds(name),
+            Err(_) => self.abandon(building, &place),
         }
         built
     }
 
-    /// Goes over from building a tree to using it.
-    fn use_from(&self, name: &Digest, lock: File) {
-        if let Err(error) = self.in_use.keep(name, lock) {
-            tracing::debug!(tree = %name, %error, "the use of a tree could not be noted");
-        }
-    }
-
-    /// Removes the trees that nobody uses, and that were last used so long before the newest one.
-    fn remove_unused(&self, newest: &Digest, seconds: i64) {
-        // Trees of sub-ids are removed where they are built.
-        if self.owners == ArchiveOwners::SubIds && !rustix::process::geteuid().is_root() {
-            return;
-        }
-        for name in tree_use::unused(&self.ready(), &self.locks(), newest, seconds) {
-            if let Err(error) = self.remove(&name) {
-                tracing::warn!(tree = %name, %error, "a tree that was not used for long stays");
+    /// Before files of other trees are linked: after a crash of the machine those that may not be whole are
+    /// read, once.
+    fn settle_doubts(&self) {
+        for id in self.published_ids().unwrap_or_default() {
+            if fresh::of(&self.layout.place(&id)) == Freshness::Doubtful {
+                self.is_whole(&id);
             }
         }
     }
 
-    /// Removes a tree. False if somebody uses it, or builds it just now; then it stays.
-    pub fn remove(&self, name: &Digest) -> Result<bool, TreeStoreError> {
-        let path = self.lock_path(name);
-        let lock = tree_use::open(&path).map_err(failed("open", &path))?;
-        if !tree_use::try_alone(&lock) {
-            return Ok(false);
+    /// A tree that another process has published while this one waited for the lock on its name.
+    fn built_meanwhile(&self, name: &Digest, lock: &File) -> Option<PathBuf> {
+        if self.resolve(name) != *name {
+            return self.find(name);
         }
+        // One of an older version: its lock is the one that is held already.
+        let root = self.published(name)?;
+        let kept = tree_use::share(lock)
+            .and_then(|()| tree_use::touch(lock))
+            .and_then(|()| lock.try_clone());
+        match kept {
+            Ok(lock) => self.in_use.keep(name, root.clone(), lock),
+            Err(error) => {
+                tracing::debug!(tree = %name, %error, "the use of a tree could not be noted");
+            }
+        }
+        Some(root)
+    }
+
+    /// Makes the empty directory of a tree to come. The caller holds the lock on its name.
+    fn begin(&self, name: &Digest, place: &Path) -> Result<Building, TreeStoreError> {
         self.remove_leftovers(name)?;
-        let place = self.place(name);
-        let doomed = self.building().join(name.to_hex());
-        match fs::rename(&place, &doomed) {
-            Ok(()) => remove_tree(&doomed).map_err(failed("remove", &doomed))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("remove", &place)(error)),
+        let root = place.join(ROOT);
+        for (directory, mode) in [(place, 0o700), (&*root, 0o755)] {
+            fault::here()
+                .and_then(|()| fs::DirBuilder::new().mode(mode).create(directory))
+                .map_err(failed("create", directory))?;
         }
-        Ok(true)
-    }
-
-    /// The digest of a file that was remembered, if the file has not changed (`changed_at`, in
-    /// seconds) around the time when it was taken: times are too coarse to see a second change
-    /// at the same moment.
-    pub(crate) fn recall(&self, memo: &Digest, changed_at: i64) -> Option<Digest> {
-        let path = self.memo().join(memo.to_hex());
-        let remembered_at = fs::metadata(&path).ok()?.mtime();
-        if remembered_at <= changed_at.saturating_add(MEMO_MARGIN_SECONDS) {
-            return None;
-        }
-        fs::read_to_string(path).ok()?.parse().ok()
-    }
-
-    /// Remembers the digest of a file. Only a help: that it failed is no error.
-    pub(crate) fn remember(&self, memo: &Digest, content: &Digest) {
-        let path = self.memo().join(memo.to_hex());
-        let written = tempfile::NamedTempFile::new_in(self.memo()).and_then(|mut file| {
-            file.write_all(content.to_string().as_bytes())?;
-            file.persist(&path).map(drop).map_err(|error| error.error)
-        });
-        if let Err(error) = written {
-            tracing::debug!(path = %path.display(), %error, "a digest could not be remembered");
-        }
-    }
-
-    fn publish(
-        &self,
-        name: &Digest,
-        place: &Path,
-        note: &TreeNote,
-    ) -> Result<PathBuf, TreeStoreError> {
-        let file = place.join("tree.json");
-        let text = serde_json::to_vec(note).expect("a note has no fallible serialiser");
-        fs::write(&file, text).map_err(failed("write", &file))?;
-        let directory = File::open(place).map_err(failed("open", place))?;
-        // A tree is found by its name alone: after a crash of the machine the name must not be there
-        // without the bytes.
-        rustix::fs::syncfs(&directory).map_err(|errno| failed("sync", place)(errno.into()))?;
-        let target = self.place(name);
-        fs::rename(place, &target).map_err(failed("publish", &target))?;
-        File::open(self.ready())
-            .and_then(|ready| ready.sync_all())
-            .map_err(failed("sync", &self.ready()))?;
-        Ok(target.join("root"))
-    }
-
-    fn lock(&self, name: &Digest) -> Result<File, TreeStoreError> {
-        let path = self.lock_path(name);
-        let file = tree_use::open(&path).map_err(failed("open", &path))?;
-        tree_use::flock_retrying(&file, FlockOperation::LockExclusive)
-            .map_err(failed("lock", &path))?;
-        Ok(file)
-    }
-
-    fn lock_path(&self, name: &Digest) -> PathBuf {
-        self.locks().join(name.to_hex())
-    }
-
-    /// Removes what a builder that died left. The caller holds the lock.
-    fn remove_leftovers(&self, name: &Digest) -> Result<(), TreeStoreError> {
-        let place = self.building().join(name.to_hex());
-        match remove_tree(&place) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &place)(error))
+        let pool = match Pool::open(&self.layout.files()) {
+            Ok(pool) => Some(pool),
+            Err(error) => {
+                tracing::debug!(%error, "files are not shared");
+                None
             }
-            _ => Ok(()),
+        };
+        Building::new(place, root, pool, self.owners).map_err(failed("open", place))
+    }
+
+    /// Removes what a build left that failed.
+    fn abandon(&self, building: Building, place: &Path) {
+        let keys = building.into_keys();
+        if let Err(error) = remove_tree(place) {
+            tracing::warn!(path = %place.display(), %error, "an unfinished tree could not be removed");
         }
+        self.clear_pool(keys);
     }
+}
 
-    fn place(&self, name: &Digest) -> PathBuf {
-        self.ready().join(name.to_hex())
-    }
-
-    fn ready(&self) -> PathBuf {
-        self.base.join("ready")
-    }
-
-    fn building(&self) -> PathBuf {
-        self.base.join("building")
-    }
-
-    fn memo(&self) -> PathBuf {
-        self.base.join("memo")
-    }
-
-    fn locks(&self) -> PathBuf {
-        self.base.join("locks")
-    }
+/// True for an error of a disk or quota that is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOSPC | Errno::DQUOT)
+    )
 }
 
 fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TreeStoreError + use<> {
@@ -336,194 +390,4 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TreeStor
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use std::sync::Barrier;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::thread;
-
-    use super::*;
-
-    fn store() -> (tempfile::TempDir, TreeStore) {
-        let base = tempfile::tempdir().unwrap();
-        let store = TreeStore::open(base.path().join("trees")).unwrap();
-        (base, store)
-    }
-
-    fn fill(root: &Path) -> Result<TreeNote, TreeStoreError> {
-        fs::write(root.join("file"), "content").map_err(failed("write", root))?;
-        Ok(TreeNote {
-            from: "a test".to_owned(),
-            entries: 1,
-            bytes: 7,
-            lacks: Vec::new(),
-        })
-    }
-
-    #[test]
-    fn many_who_ask_at_once_build_once() {
-        let (_base, store) = store();
-        let name = Digest::of(b"tree");
-        let (barrier, built) = (Barrier::new(8), AtomicU32::new(0));
-        thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    // A store of its own, as another process has.
-                    let store = TreeStore::open(&store.base).unwrap();
-                    barrier.wait();
-                    let root = store.get_or_build(&name, |root| {
-                        built.fetch_add(1, Ordering::Relaxed);
-                        fill(root)
-                    });
-                    assert_eq!(fs::read(root.unwrap().join("file")).unwrap(), b"content");
-                });
-            }
-        });
-        assert_eq!(built.into_inner(), 1);
-        assert_eq!(store.note(&name).unwrap().from, "a test");
-    }
-
-    #[test]
-    fn a_failed_build_leaves_nothing_and_is_tried_again() {
-        let (_base, store) = store();
-        let name = Digest::of(b"tree");
-        let failing = store.get_or_build(&name, |root| {
-            fill(root)?;
-            Err(failed("write", root)(io::ErrorKind::StorageFull.into()))
-        });
-        let error = failing.unwrap_err();
-        assert!(error.to_string().starts_with("failed to write"), "{error}");
-        assert_eq!(store.find(&name), None);
-        assert_eq!(fs::read_dir(store.building()).unwrap().count(), 0);
-        assert!(
-            store
-                .get_or_build(&name, fill)
-                .unwrap()
-                .join("file")
-                .exists()
-        );
-    }
-
-    #[test]
-    fn what_a_killed_builder_left_is_no_tree() {
-        let (_base, store) = store();
-        let name = Digest::of(b"tree");
-        let left = store.building().join(name.to_hex()).join("root");
-        fs::create_dir_all(&left).unwrap();
-        fs::write(left.join("half"), "x").unwrap();
-        assert_eq!(store.find(&name), None);
-        let root = store.get_or_build(&name, fill).unwrap();
-        assert!(!root.join("half").exists());
-    }
-
-    #[test]
-    fn a_tree_that_is_used_is_not_removed() {
-        let (base, store) = store();
-        let name = Digest::of(b"tree");
-        store.get_or_build(&name, fill).unwrap();
-        // Another process uses it too, and goes on when the builder has gone.
-        let user = TreeStore::open(base.path().join("trees")).unwrap();
-        let root = user.find(&name).unwrap();
-        assert!(!user.remove(&name).unwrap());
-        drop(store);
-        let other = TreeStore::open(base.path().join("trees")).unwrap();
-        assert!(!other.remove(&name).unwrap());
-        assert!(root.join("file").exists());
-        drop(user);
-        assert!(other.remove(&name).unwrap());
-        assert_eq!(other.find(&name), None);
-        assert!(!root.exists());
-        // That it is gone is no error.
-        assert!(
-            TreeStore::open(base.path().join("trees"))
-                .unwrap()
-                .remove(&name)
-                .unwrap()
-        );
-    }
-
-    #[test]
-    fn what_nobody_used_for_long_goes_when_another_tree_is_built() {
-        let (base, _) = store();
-        let open = || TreeStore::open(base.path().join("trees")).unwrap();
-        let [old, young, used, new] = [&b"old"[..], b"young", b"used", b"new"].map(Digest::of);
-        let builder = open();
-        for name in [&old, &young, &used] {
-            builder.get_or_build(name, fill).unwrap();
-        }
-        let age = |name: &Digest, seconds: u64| {
-            let lock = File::options()
-                .write(true)
-                .open(builder.lock_path(name))
-                .unwrap();
-            let then = lock.metadata().unwrap().modified().unwrap();
-            let then = then - std::time::Duration::from_secs(seconds);
-            lock.set_modified(then).unwrap();
-        };
-        let long = UNUSED_KEPT_SECONDS.unsigned_abs();
-        let user = open();
-        assert!(user.find(&used).is_some());
-        for (name, seconds) in [(&old, long + 60), (&young, long - 60), (&used, long + 60)] {
-            age(name, seconds);
-        }
-        drop(builder);
-        let builder = open();
-        builder.get_or_build(&new, fill).unwrap();
-        let there = [&old, &young, &used, &new].map(|name| builder.published(name).is_some());
-        assert_eq!(there, [false, true, true, true]);
-        // Being asked for is being used.
-        age_all(&builder, long + 60);
-        let asking = open();
-        assert!(asking.find(&young).is_some());
-        drop((asking, user, builder));
-        let builder = open();
-        builder.get_or_build(&old, fill).unwrap();
-        let there = [&old, &young, &used, &new].map(|name| builder.published(name).is_some());
-        assert_eq!(there, [true, true, false, false]);
-    }
-
-    fn age_all(store: &TreeStore, seconds: u64) {
-        for entry in fs::read_dir(store.locks()).unwrap() {
-            let lock = File::options()
-                .write(true)
-                .open(entry.unwrap().path())
-                .unwrap();
-            let then = lock.metadata().unwrap().modified().unwrap();
-            lock.set_modified(then - std::time::Duration::from_secs(seconds))
-                .unwrap();
-        }
-    }
-
-    #[test]
-    fn what_dead_builders_left_goes_when_the_store_is_opened() {
-        let (base, store) = store();
-        let (dead, alive) = (Digest::of(b"dead"), Digest::of(b"alive"));
-        for name in [&dead, &alive] {
-            drop(store.lock(name).unwrap());
-            let left = store.building().join(name.to_hex()).join("root/deep");
-            fs::create_dir_all(&left).unwrap();
-            fs::write(left.join("half"), "x").unwrap();
-        }
-        let held = store.lock(&alive).unwrap();
-        let opened = TreeStore::open(base.path().join("trees")).unwrap();
-        let left: Vec<_> = fs::read_dir(opened.building())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        assert_eq!(left, [alive.to_hex()]);
-        drop(held);
-    }
-
-    #[test]
-    fn a_digest_is_remembered_only_of_files_at_rest() {
-        let (_base, store) = store();
-        let (memo, content) = (Digest::of(b"memo"), Digest::of(b"content"));
-        store.remember(&memo, &content);
-        let now = fs::metadata(store.memo().join(memo.to_hex()))
-            .unwrap()
-            .mtime();
-        assert_eq!(store.recall(&memo, now), None);
-        assert_eq!(store.recall(&memo, now - 60), Some(content));
-        assert_eq!(store.recall(&Digest::of(b"other"), now - 60), None);
-    }
-}
+mod tests;

@@ -33,7 +33,8 @@ pub fn measure(
     // Paths below the top. The top itself has none.
     let mut waiting: Vec<Vec<u8>> = vec![Vec::new()];
     while let Some(path) = waiting.pop() {
-        let directory = match open(top, &path) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match open_below(top, &path, flags) {
             Ok(directory) => directory,
             Err(error) if path.is_empty() => return Err(error),
             Err(_) => continue,
@@ -65,13 +66,19 @@ pub fn measure(
     Ok(total)
 }
 
-/// Opens a directory below another one, however long its path is.
-fn open(top: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+/// Opens what is at a path below a directory, however long the path is. No symbolic link is followed.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn open_below(top: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let mut at: OwnedFd = rustix::fs::openat(top, ".", flags, Mode::empty())?;
+    if path.is_empty() {
+        return Ok(rustix::fs::openat(top, ".", flags, Mode::empty())?);
+    }
+    let on_the_way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at: Option<OwnedFd> = None;
     let mut rest = path;
-    while !rest.is_empty() {
+    loop {
         let step = match rest.get(..STEP_BYTES) {
             // Up to the last whole name that fits; one name alone always does.
             Some(part) => part
@@ -80,12 +87,17 @@ fn open(top: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
                 .unwrap_or(part.len()),
             None => rest.len(),
         };
-        at = retry(|| {
-            rustix::fs::openat2(at.as_fd(), &rest[..step], flags, Mode::empty(), resolve)
-        })?;
-        rest = rest.get(step + 1..).unwrap_or_default();
+        let is_last = step == rest.len();
+        let flags = if is_last { flags } else { on_the_way };
+        let from = at.as_ref().map_or(top, AsFd::as_fd);
+        let opened =
+            retry(|| rustix::fs::openat2(from, &rest[..step], flags, Mode::empty(), resolve))?;
+        if is_last {
+            return Ok(opened);
+        }
+        at = Some(opened);
+        rest = &rest[step + 1..];
     }
-    Ok(at)
 }
 
 /// openat2(2) may ask to be called again when something was renamed meanwhile.
