@@ -31,7 +31,7 @@ pub trait Deps: Cache {
     fn fetch(&mut self, digest: Digest);
 
     /// Starts to build a tree or a stack. Answered by one [`crate::Message::LayerBuilt`] with the
-    /// same key.
+    /// same key. The paths of the recipe stay valid until then, whatever becomes of the job.
     fn build(&mut self, key: &Key, recipe: Recipe);
 
     /// Starts to read which blobs a manifest names. Answered by one
@@ -42,8 +42,9 @@ pub trait Deps: Cache {
     /// job, in the order of [`Status`].
     fn status(&mut self, job: JobId, status: Status);
 
-    /// The last word about a job: it is gone from the dispatcher and all its references are
-    /// released. Comes exactly once for each enqueued job. The adapter tells the hub, unless
+    /// The last word about a job: it is gone from the dispatcher and its references are released,
+    /// except those to what a build reads that it started; these follow when the build has ended.
+    /// Comes exactly once for each enqueued job. The adapter tells the hub, unless
     /// [`Ending::is_told_to_hub`] says that there is nothing to tell.
     fn ended(&mut self, job: JobId, ending: Ending);
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemill_core::event::Status;
 use tidemill_core::{Digest, Reason, ReasonCode, Timestamp};
 
+use crate::builds::Builds;
 use crate::cache::Get;
 use crate::deps::{Defect, Deps, Ending, TimerKind};
 use crate::job::{Execution, Fate, Job, JobId, JobRequest, Phase, Stage};
@@ -27,6 +28,7 @@ pub struct Dispatcher<D: Deps> {
     queue: Queue,
     /// Keys that were asked for and about which no answer has come.
     awaited: BTreeSet<Key>,
+    builds: Builds,
     /// How many jobs ever arrived.
     arrivals: u64,
     /// Jobs that became available during the current message; told to the hub unless they start.
@@ -59,6 +61,7 @@ impl<D: Deps> Dispatcher<D> {
             jobs: BTreeMap::new(),
             queue: Queue::default(),
             awaited: BTreeSet::new(),
+            builds: Builds::default(),
             arrivals: 0,
             newly_available: Vec::new(),
             stop: None,
@@ -195,6 +198,9 @@ impl<D: Deps> Dispatcher<D> {
             self.broken(Defect::NotAwaited(key.clone()));
             return;
         }
+        for key in self.builds.ended(key) {
+            self.deps.release(&key);
+        }
         match result {
             Ok(()) => {
                 for id in self.deps.got(key) {
@@ -314,10 +320,17 @@ impl<D: Deps> Dispatcher<D> {
                     self.awaited.insert(key);
                 }
                 Get::YouGet => {
-                    let recipe = tracker.recipe(&key, |key| self.deps.path(key));
+                    let mut reads = BTreeSet::new();
+                    let recipe = tracker.recipe(&key, |key| {
+                        reads.insert(key.clone());
+                        self.deps.path(key)
+                    });
                     match (&key, recipe) {
                         (Key::Blob(digest), _) => self.deps.fetch(*digest),
-                        (_, Some(recipe)) => self.deps.build(&key, recipe),
+                        (_, Some(recipe)) => {
+                            self.deps.build(&key, recipe);
+                            self.builds.started(key.clone(), id, reads);
+                        }
                         (_, None) => unreachable!("the tracker wanted what it cannot build"),
                     }
                     self.awaited.insert(key);
@@ -377,7 +390,8 @@ impl<D: Deps> Dispatcher<D> {
         }
     }
 
-    /// Takes a job out, whatever its stage. Its references are released before the last word.
+    /// Takes a job out, whatever its stage. Its references are released before the last word, except
+    /// those that its builds need.
     fn leave(&mut self, id: JobId, ending: Ending) {
         let Some(job) = self.jobs.remove(&id) else {
             return;
@@ -390,7 +404,10 @@ impl<D: Deps> Dispatcher<D> {
                 execution.end();
             }
         }
-        job.references.release(&mut self.deps);
+        let references = self.builds.take_over(id, job.references.into_held());
+        for key in references.iter().rev() {
+            self.deps.release(key);
+        }
         self.deps.ended(id, ending);
     }
 

@@ -199,7 +199,11 @@ impl LayerTracker {
     }
 
     /// How to build a tree or stack that the tracker wanted; nothing for anything else.
-    pub(crate) fn recipe(&self, key: &Key, path: impl Fn(&Key) -> PathBuf) -> Option<Recipe> {
+    pub(crate) fn recipe(
+        &self,
+        key: &Key,
+        mut path: impl FnMut(&Key) -> PathBuf,
+    ) -> Option<Recipe> {
         match key {
             Key::Blob(_) => None,
             Key::Tree(layer) => {

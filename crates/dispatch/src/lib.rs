@@ -21,6 +21,7 @@
 //! whatever takes time is started there and answers later with a message. [`CacheTable`] is a ready
 //! implementation of the counting half of [`Cache`].
 
+mod builds;
 pub mod cache;
 pub mod deps;
 pub mod dispatcher;

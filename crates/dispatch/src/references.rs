@@ -45,12 +45,10 @@ impl References {
         self.awaited.contains(key)
     }
 
-    /// Releases everything. What is still awaited is released by the dispatcher when it arrives and
-    /// the job is gone.
-    pub(crate) fn release(mut self, cache: &mut impl Cache) {
-        while let Some(key) = self.held.pop_last() {
-            cache.release(&key);
-        }
+    /// What is held and has to be released. What is still awaited is released by the dispatcher when
+    /// it arrives and the job is gone.
+    pub(crate) fn into_held(self) -> BTreeSet<Key> {
+        self.held
     }
 
     /// What is held.

@@ -95,6 +95,12 @@ impl<D: Deps> Dispatcher<D> {
                 }
             }
         }
+        for key in self.builds.keys() {
+            assert!(self.awaited.contains(key), "{key} is built for nothing");
+        }
+        for (id, key) in self.builds.left_behind() {
+            assert!(!self.jobs.contains_key(id), "{id} left {key} behind");
+        }
         assert!(self.newly_available.is_empty(), "a status was not told");
         if let Some(stop) = &self.stop {
             assert!(
@@ -109,11 +115,13 @@ impl<D: Deps> Dispatcher<D> {
         }
     }
 
-    /// How many references each key has, over all jobs.
+    /// How many references each key has, over all jobs and what the builds of others read.
     #[cfg(test)]
     pub(crate) fn references(&self) -> BTreeMap<Key, usize> {
         let mut counts = BTreeMap::new();
-        for key in self.jobs.values().flat_map(|job| job.references.held()) {
+        let held = self.jobs.values().flat_map(|job| job.references.held());
+        let left_behind = self.builds.left_behind().map(|(_, key)| key);
+        for key in held.chain(left_behind) {
             *counts.entry(key.clone()).or_default() += 1;
         }
         counts

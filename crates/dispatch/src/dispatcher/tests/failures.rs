@@ -31,9 +31,9 @@ fn a_failed_fetch_fails_every_job_that_waits_for_it_once() {
       build tree b from blob/b
     > fetched a error connection refused
       tell: 1 system error: layer: failed to fetch blob a: connection refused
-      release blob b
       tell: 2 system error: layer: failed to fetch blob a: connection refused
     > built b
+      release blob b
       release tree b
       tell: 3 is executing
       start 3 on tree/b (tree/b)

@@ -165,8 +165,8 @@ fn cancel_while_waiting_for_layers_releases_at_once() {
         "
         enqueue 1 a b
         fetched a
-        cancel 1
         built a
+        cancel 1
         fetched b
         ",
     );
@@ -177,11 +177,11 @@ fn cancel_while_waiting_for_layers_releases_at_once() {
       tell: 1 is waiting for layers
     > fetched a
       build tree a from blob/a
+    > built a
     > cancel 1
+      release tree a
       release blob a
       locally: 1 cancelled
-    > built a
-      release tree a
     > fetched b
       release blob b
     ");
@@ -512,5 +512,94 @@ fn a_manifest_that_was_read_for_an_earlier_job_of_the_same_id_is_ignored() {
       release tree b
       release blob b
       tell: 1 completed, exit code 0
+    ");
+}
+
+/// Found by the simulator: a cache could remove the trees from which a stack was being built for a
+/// job that had been cancelled, and the next job would have started on what became of it.
+#[test]
+fn r4_what_a_build_reads_is_released_when_the_build_has_ended() {
+    let transcript = play(
+        "slots=1",
+        "
+        enqueue 1 a b
+        fetched a
+        fetched b
+        built a
+        built b
+        cancel 1
+        enqueue 2 a b
+        built a+b
+        exited 2
+        ",
+    );
+    assert_snapshot!(transcript, @"
+    > enqueue 1 a b
+      fetch a
+      fetch b
+      tell: 1 is waiting for layers
+    > fetched a
+      build tree a from blob/a
+    > fetched b
+      build tree b from blob/b
+    > built a
+    > built b
+      build stack a+b from tree/a tree/b
+    > cancel 1
+      release blob a
+      release blob b
+      locally: 1 cancelled
+    > enqueue 2 a b
+      tell: 2 is waiting for layers
+    > built a+b
+      release tree b
+      release tree a
+      release stack a+b
+      tell: 2 is executing
+      start 2 on stack/a+b (tree/a tree/b)
+    > exited 2
+      drop sandbox of 2
+      release stack a+b
+      release tree a
+      release tree b
+      release blob a
+      release blob b
+      tell: 2 completed, exit code 0
+    ");
+}
+
+#[test]
+fn r4_a_blob_of_two_builds_is_released_when_both_have_ended() {
+    let transcript = play(
+        "slots=1",
+        "
+        enqueue 1 manifest:m b
+        fetched m
+        fetched b
+        read m 1 b
+        drain bye
+        built b error no space
+        built manifest:m
+        ",
+    );
+    assert_snapshot!(transcript, @"
+    > enqueue 1 manifest:m b
+      fetch m
+      fetch b
+      tell: 1 is waiting for layers
+    > fetched m
+      read blob/m for 1
+    > fetched b
+      build tree b from blob/b
+    > read m 1 b
+      build tree manifest:m from blob/m blob/b
+    > drain bye
+      tell: 1 handed back
+      done: bye
+    > built b error no space
+    > built manifest:m
+      release blob b
+      release blob m
+      release tree manifest:m
     ");
 }

@@ -212,9 +212,9 @@ fn the_time_to_prepare_ends_a_job_that_waits_for_layers() {
       build tree a from blob/a
     > prepare-time-up 1
       drop prepare timer of 1
-      release blob a
       tell: 1 timed out (Prepare)
     > built a
+      release blob a
       release tree a
     > fetched b
       release blob b
