@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("blob", &["core"]),
     ("log", &["core"]),
     ("oci", &["core"]),
+    ("registry", &["core", "oci"]),
     ("tree", &[]),
     ("sandbox", &["core", "tree"]),
     ("image", &["core", "blob", "tree"]),
@@ -42,6 +43,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "fuzz-targets",
         &["core", "ledger", "log", "image", "sandbox"],
     ),
+    // Drives pure machines, and is needed by nobody.
+    ("sim", &["core", "dispatch"]),
     ("tests", &[]),
     ("probes", &[]),
 ];
@@ -67,6 +70,7 @@ const LIBRARY_HOMES: &[(&str, &[&str])] = &[
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox", "probes"]),
     ("nix", &["sandbox"]),
+    ("rand_pcg", &["sim"]),
     ("seccompiler", &["sandbox"]),
     ("sqlx", &["store"]),
     ("anyhow", &["xtask", "benches", "tests"]),
