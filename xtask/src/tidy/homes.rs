@@ -75,7 +75,7 @@ const HOMES: &[Home] = &[
     Home {
         what: "starting a program",
         needles: &["Command::new"],
-        paths: &["crates/sandbox/"],
+        paths: &["crates/sandbox/", "crates/registry/src/helper_program.rs"],
         in_tests: InTests::Free,
     },
 ];
