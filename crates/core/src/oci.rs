@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::check::USER_ID_MAX;
-use crate::job::{Entrypoint, Image, JobSpec, User};
+use crate::job::{Entrypoint, Image, JobSpec, Layer, User};
 use crate::limits::ARGUMENT_BYTES_MAX;
 
 /// A SHA-256 digest as OCI writes it: `sha256:` and 64 lower-case hexadecimal digits.
@@ -120,7 +120,7 @@ pub struct ImageConfig {
 
 impl JobSpec {
     /// The spec with everything that its OCI image says and the spec does not: which manifest it is,
-    /// the command, variables that the spec neither sets nor passes on, and, unless it has its own,
+    /// the command, variables that the spec (or the command of a layer) neither sets nor passes on, and, unless it has its own,
     /// the working directory (of a job without a workspace) and the user.
     ///
     /// # Errors
@@ -160,6 +160,11 @@ impl JobSpec {
         }
         for variable in &config.env {
             let (name, value) = split_variable(variable)?;
+            for layer in &mut self.layers {
+                if let Layer::Command { env, .. } = layer {
+                    env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+                }
+            }
             if !self.env.contains_key(name) && !self.pass_env.iter().any(|passed| passed == name) {
                 self.env.insert(name.to_owned(), value.to_owned());
             }

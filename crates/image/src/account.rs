@@ -77,6 +77,37 @@ impl UserDatabase {
         self.users.iter().find(|entry| entry.uid == uid)
     }
 
+    /// The user that `NAME[:GROUP]` means, where each may be a number too, as the config of an OCI image
+    /// has it. Without a group it is the one that the user's line has, and 0 for a number without a
+    /// line. The part that nobody has comes back as the error.
+    pub fn look_up<'t>(&self, text: &'t str) -> Result<User, &'t str> {
+        let (name, group) = match text.split_once(':') {
+            Some((name, group)) => (name, Some(group)),
+            None => (text, None),
+        };
+        let number: Option<u32> = name.parse().ok();
+        let by_name = self.users.iter().find(|entry| entry.name == name);
+        let entry = by_name.or_else(|| self.by_uid(number?));
+        let uid = match (entry, number, name) {
+            (Some(entry), ..) => entry.uid,
+            (None, Some(number), _) => number,
+            (None, None, "root") => 0,
+            (None, None, _) => return Err(name),
+        };
+        let by_group = |group: &str| {
+            let entry = self.groups.iter().find(|entry| entry.name == group);
+            entry
+                .map(|entry| entry.gid)
+                .or_else(|| group.parse().ok())
+                .or((group == "root").then_some(0))
+        };
+        let gid = match group {
+            Some(group) => by_group(group).ok_or(group)?,
+            None => entry.map_or(0, |entry| entry.gid),
+        };
+        Ok(User { uid, gid })
+    }
+
     /// The text of `/etc/passwd`.
     pub fn passwd(&self) -> &str {
         &self.passwd
@@ -340,6 +371,31 @@ fn parse_group(line: &str) -> Option<GroupEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_is_looked_up_as_images_name_it() {
+        let found = UserDatabase::parse(
+            "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh\n7:x:8:9::/:/bin/sh\n",
+            "root:x:0:\nwww:x:35:\n",
+        );
+        let user = |uid, gid| Ok(User { uid, gid });
+        for (text, expected) in [
+            ("web", user(33, 34)),
+            ("web:www", user(33, 35)),
+            ("web:5", user(33, 5)),
+            ("33", user(33, 34)),
+            ("1234", user(1234, 0)),
+            ("1234:www", user(1234, 35)),
+            ("7", user(8, 9)),
+            ("root", user(0, 0)),
+            ("nobody", Err("nobody")),
+            ("web:staff", Err("staff")),
+            ("", Err("")),
+        ] {
+            assert_eq!(found.look_up(text), expected, "{text}");
+        }
+        assert_eq!(UserDatabase::default().look_up("root:root"), user(0, 0));
+    }
 
     #[test]
     fn what_is_kept_of_a_database_reads_back_as_it_is() {

@@ -18,8 +18,7 @@ use tidemill_core::{Attributes, Digest};
 use crate::glob::{LOOKED_AT_MAX, Matches, identity, open_plain};
 use crate::layer::is_state;
 use crate::plan::PlanError;
-use crate::tree_store::TreeNote;
-use crate::tree_store::building::{Building, FileAttributes};
+use crate::tree_store::{Building, FileAttributes, TreeNote};
 use crate::unpack::ArchiveOwners;
 
 /// Bytes that are copied at a time.
@@ -189,6 +188,16 @@ impl Copies {
     pub(crate) fn with_their_owners(mut self, owners: ArchiveOwners) -> Self {
         self.keeps_owners = owners != ArchiveOwners::Lost;
         self
+    }
+
+    /// Takes set-user-ID and set-group-ID off the files: whoever made them is not to be trusted with the
+    /// rights of others.
+    pub(crate) fn forget_privileges(&mut self) {
+        for entry in &mut self.entries {
+            if matches!(entry.kind, Kind::File { .. }) {
+                entry.mode &= !0o6000;
+            }
+        }
     }
 
     /// What they are copied from, for people.

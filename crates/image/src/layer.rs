@@ -13,13 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidemill_core::job::{Image, JobSpec};
-use tidemill_core::{Attributes, Digest, Layer};
+use tidemill_core::oci::OciDigest;
+use tidemill_core::{Attributes, Digest, Layer, Reason};
 
 use crate::archive::{Archive, ArchiveError};
+use crate::command_layer::CommandLayer;
 use crate::copies::{Copies, GatherError};
 use crate::glob::{Matches, Patterns};
 use crate::host_view::HostView;
 use crate::layer_fault::LayerFault;
+use crate::oci::{ImageLayers, ImageTreeError, image_tree_name};
 use crate::overlay::{Way, walk};
 use crate::plan::PlanError;
 use crate::shared_libs;
@@ -27,7 +30,7 @@ use crate::source::{canonical_dir, canonical_file, owner, refuse_state};
 use crate::tree_store::{TreeStore, TreeStoreError};
 use crate::unpack::{self, UnpackError, UnpackLimits};
 
-pub(crate) use add::{add, whole};
+pub(crate) use add::{add_all, whole};
 pub use order::{OrderError, build_order};
 
 /// Matches of a glob that are mounted one by one; more become a tree.
@@ -45,10 +48,19 @@ pub struct LayerKey {
 #[derive(Debug, Clone)]
 enum Recipe {
     Unpack(Archive),
+    /// An OCI image; its layers once they are known.
+    Image {
+        reference: String,
+        manifest: OciDigest,
+        layers: Option<Arc<ImageLayers>>,
+    },
     Copy(Arc<Copies>),
-    /// What an archive has in a directory, with other attributes.
+    Command(Arc<CommandLayer>),
+    /// A tree that was built before.
+    Built,
+    /// What another tree has in a directory, with other attributes.
     Dress {
-        archive: Archive,
+        tree: Box<LayerKey>,
         strip: Option<String>,
         attributes: Attributes,
     },
@@ -71,6 +83,79 @@ impl LayerKey {
         self.order.as_deref()
     }
 
+    /// The OCI image whose layers have to be known before the tree can be built: its reference and the
+    /// digest of its manifest. [`LayerKey::with_layers`] tells them.
+    pub fn image(&self) -> Option<(&str, &OciDigest)> {
+        match &self.recipe {
+            Recipe::Image {
+                reference,
+                manifest,
+                layers: None,
+            } => Some((reference, manifest)),
+            _ => None,
+        }
+    }
+
+    /// The key of an image's tree, with all that is needed to build it.
+    #[must_use]
+    pub fn with_layers(self, layers: ImageLayers) -> Self {
+        Self {
+            order: Some(order::of_image(&layers)),
+            recipe: Recipe::Image {
+                reference: layers.known_as.clone(),
+                manifest: layers.manifest,
+                layers: Some(Arc::new(layers)),
+            },
+            name: self.name,
+        }
+    }
+
+    /// The key of an image's tree.
+    pub(crate) fn of_image(reference: &str, manifest: &OciDigest, trees: &TreeStore) -> Self {
+        Self {
+            name: image_tree_name(manifest, trees.owners()),
+            recipe: Recipe::Image {
+                reference: reference.to_owned(),
+                manifest: *manifest,
+                layers: None,
+            },
+            order: None,
+        }
+    }
+
+    /// The command whose output the tree is, if it is one's: [`build_command`] builds it.
+    ///
+    /// [`build_command`]: crate::build_command
+    pub fn command(&self) -> Option<&CommandLayer> {
+        match &self.recipe {
+            Recipe::Command(command) => Some(command),
+            Recipe::Unpack(_)
+            | Recipe::Image { .. }
+            | Recipe::Copy(_)
+            | Recipe::Built
+            | Recipe::Dress { .. } => None,
+        }
+    }
+
+    /// The tree that this one is made of, if it has to be built before.
+    pub fn made_of(&self) -> Option<&Self> {
+        match &self.recipe {
+            Recipe::Dress { tree, .. } if tree.command().is_some() => Some(tree),
+            _ => None,
+        }
+    }
+
+    /// The key of a tree that is there, with other attributes.
+    fn of_tree(name: Digest, attributes: &Attributes) -> Self {
+        let tree = Self {
+            name,
+            recipe: Recipe::Built,
+            order: None,
+        };
+        let order = order::of_tree(&name, attributes);
+        dressed(tree, None, attributes, order)
+    }
+
     pub(crate) fn find(&self, trees: &TreeStore) -> Result<String, PlanError> {
         let root = trees.find(&self.name).ok_or_else(|| PlanError::NotBuilt {
             what: self.to_string(),
@@ -82,8 +167,14 @@ impl LayerKey {
 impl fmt::Display for LayerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.recipe {
-            Recipe::Unpack(archive) | Recipe::Dress { archive, .. } => f.write_str(archive.path()),
+            Recipe::Unpack(archive) => f.write_str(archive.path()),
+            Recipe::Image { reference, .. } => f.write_str(reference),
             Recipe::Copy(copies) => f.write_str(copies.from()),
+            Recipe::Command(command) => {
+                write!(f, "the output of `{}`", command.spec().command().join(" "))
+            }
+            Recipe::Built => write!(f, "the tree {}", self.name),
+            Recipe::Dress { tree, .. } => fmt::Display::fmt(tree, f),
         }
     }
 }
@@ -132,19 +223,57 @@ pub fn layer_keys(
     };
     match &spec.image {
         Image::Tar { path } => add(archive_key(path, trees)?),
-        Image::Oci { reference, .. } => {
-            return Err(PlanError::OciUnavailable {
-                reference: reference.clone(),
-            });
-        }
+        Image::Oci {
+            reference, digest, ..
+        } => add(image_key(reference, digest.as_ref(), trees)?),
         Image::Host | Image::None | Image::Dir { .. } => {}
     }
-    for layer in &spec.layers {
-        if let Some(key) = layer_key(layer, &Surroundings::of(host), trees)? {
+    for index in 0..spec.layers.len() {
+        if let Some(key) = key_at(spec, index, host, trees)? {
             add(key);
         }
     }
     Ok(keys)
+}
+
+/// The key of an image's tree. The reference has to be resolved: what it stands for now is no part of it.
+pub(crate) fn image_key(
+    reference: &str,
+    digest: Option<&OciDigest>,
+    trees: &TreeStore,
+) -> Result<LayerKey, PlanError> {
+    let digest = digest.ok_or_else(|| PlanError::OciUnavailable {
+        reference: reference.to_owned(),
+    })?;
+    Ok(LayerKey::of_image(reference, digest, trees))
+}
+
+/// The tree that one layer of a job needs, if it needs one.
+///
+/// # Errors
+/// If something that the layer names cannot be read.
+pub fn key_at(
+    spec: &JobSpec,
+    index: usize,
+    host: &HostView,
+    trees: &TreeStore,
+) -> Result<Option<LayerKey>, PlanError> {
+    let Some(command) = CommandLayer::of(spec, index) else {
+        return layer_key(&spec.layers[index], &Surroundings::of(host), trees);
+    };
+    let name = command.tree_name(host, trees)?;
+    let key = LayerKey {
+        name,
+        recipe: Recipe::Command(Arc::new(command)),
+        order: None,
+    };
+    Ok(Some(match &spec.layers[index] {
+        Layer::Command { attributes, .. } if !attributes.are_kept() => {
+            let order = order::of_tree(&name, attributes);
+            dressed(key, None, attributes, order)
+        }
+        _ => key,
+    }))
 }
 
 /// What of the host matters for a layer beside the paths that it names.
@@ -249,23 +378,33 @@ pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerEr
     trees.get_or_build_with(&key.name, |building| match &key.recipe {
         Recipe::Unpack(archive) => {
             let limits = UnpackLimits::default();
-            let root = building.root();
-            Ok(unpack::unpack(archive, root, &limits, trees.owners())?)
+            Ok(unpack::unpack(archive, building, &limits, trees.owners())?)
         }
+        Recipe::Image { layers, .. } => match layers {
+            Some(layers) => Ok(layers.build(building, trees)?),
+            None => Err(LayerError::NoLayers {
+                image: key.to_string(),
+            }),
+        },
         Recipe::Copy(copies) => Ok(copies.build(building, trees.owners())?),
+        Recipe::Command(_) | Recipe::Built => Err(LayerError::NotRun {
+            what: key.to_string(),
+        }),
         Recipe::Dress {
-            archive,
+            tree,
             strip,
             attributes,
         } => {
-            let unpacked = build_layer(&unpack_key(archive.clone(), trees), trees)?;
-            let root = PlanError::utf8(&unpacked).and_then(|root| below(&root, strip, archive));
+            let unpacked = build_layer(tree, trees)?;
+            let known_as = tree.to_string();
+            let strip = strip.as_deref();
+            let root = PlanError::utf8(&unpacked).and_then(|root| below(&root, strip, &known_as));
             let copies = root
                 .and_then(|top| Copies::of_dir(Path::new(&top), *attributes, None))
                 .map_err(|error| LayerError::Look(Box::new(error)))?
                 .with_their_owners(trees.owners());
             let mut note = copies.build(building, trees.owners())?;
-            archive.path().clone_into(&mut note.from);
+            note.from = known_as;
             Ok(note)
         }
     })
@@ -305,35 +444,56 @@ fn tar_key(
     if attributes.are_kept() {
         return Ok(unpack_key(archive, trees));
     }
-    let unpacked = unpack::tree_name(&archive, trees.owners());
-    let name = format!("dressed 1 {unpacked} {strip:?} {attributes:?}");
-    Ok(LayerKey {
+    let order = order::of_dressed(archive.path(), strip, attributes);
+    Ok(dressed(
+        unpack_key(archive, trees),
+        strip,
+        attributes,
+        order,
+    ))
+}
+
+/// The key of what another tree has in a directory, with other attributes.
+fn dressed(
+    tree: LayerKey,
+    strip: Option<&str>,
+    attributes: &Attributes,
+    order: String,
+) -> LayerKey {
+    let name = format!("dressed 1 {} {strip:?} {attributes:?}", tree.name);
+    LayerKey {
         name: Digest::of(name.as_bytes()),
-        order: Some(order::of_dressed(archive.path(), strip, attributes)),
+        order: Some(order),
         recipe: Recipe::Dress {
-            archive,
+            tree: Box::new(tree),
             strip: strip.map(str::to_owned),
             attributes: *attributes,
         },
-    })
+    }
+}
+
+/// The name of an archive's tree.
+pub(crate) fn unpack_name(path: &str, trees: &TreeStore) -> Result<Digest, PlanError> {
+    let archive = open_archive(path, trees)?;
+    Ok(unpack::tree_name(&archive, trees.owners()))
 }
 
 /// The directory of an unpacked archive whose content is wanted.
-fn below(root: &str, strip: &Option<String>, archive: &Archive) -> Result<String, PlanError> {
+fn below(root: &str, strip: Option<&str>, archive: &str) -> Result<String, PlanError> {
     let Some(strip) = strip else {
         return Ok(root.to_owned());
     };
     match walk(root, strip) {
         Way::Dir(path) => Ok(path),
         Way::Nothing | Way::Other => Err(PlanError::Layer(LayerFault::NoSuchDir {
-            archive: archive.path().to_owned(),
-            strip: strip.clone(),
+            archive: archive.to_owned(),
+            strip: strip.to_owned(),
         })),
     }
 }
 
 /// What the patterns of a glob match.
-fn find_matches(layer: &Layer, host: &Surroundings<'_>) -> Result<Matches, PlanError> {
+pub(crate) fn find_matches(layer: &Layer, host: &Surroundings<'_>) -> Result<Matches, PlanError> {
     let Layer::Glob {
         base,
         include,
@@ -367,12 +527,30 @@ pub enum LayerError {
     /// The archive cannot be unpacked.
     #[error(transparent)]
     Unpack(UnpackError),
+    /// An OCI image cannot be unpacked.
+    #[error(transparent)]
+    Image(ImageTreeError),
+    /// It is not known which layers an OCI image has.
+    #[error("the layers of the image `{image}` are not known here")]
+    NoLayers {
+        /// The image.
+        image: String,
+    },
     /// Files of the host cannot be copied.
     #[error(transparent)]
     Gather(GatherError),
     /// What is unpacked cannot be looked through.
     #[error(transparent)]
     Look(Box<PlanError>),
+    /// A command failed.
+    #[error("{}", .0.message)]
+    Command(Reason),
+    /// A command was not run.
+    #[error("{what} is not there, and nothing is run for it here")]
+    NotRun {
+        /// The layer.
+        what: String,
+    },
     /// The store of trees does not work.
     #[error(transparent)]
     Trees(TreeStoreError),
@@ -384,8 +562,16 @@ impl LayerError {
         match self {
             Self::Archive(error) => error.hint().into(),
             Self::Unpack(error) => error.hint().into(),
+            Self::Image(error) => error.hint().into(),
+            Self::NoLayers { image } => format!("pull it: tidemill image pull {image}"),
             Self::Gather(error) => error.hint().into(),
             Self::Look(error) => error.hint(),
+            Self::Command(reason) => match &reason.hint {
+                Some(hint) => hint.clone(),
+                None => "try the command by itself: `tidemill run` with the same image and layers"
+                    .into(),
+            },
+            Self::NotRun { .. } => "run the job".into(),
             Self::Trees(_) => {
                 "check that the state directory is writable and its disk is not full".into()
             }
@@ -402,6 +588,12 @@ impl From<TreeStoreError> for LayerError {
 impl From<UnpackError> for LayerError {
     fn from(error: UnpackError) -> Self {
         Self::Unpack(error)
+    }
+}
+
+impl From<ImageTreeError> for LayerError {
+    fn from(error: ImageTreeError) -> Self {
+        Self::Image(error)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use tidemill_core::ReasonCode;
 use tidemill_core::braces::BracesError;
+use tidemill_core::layer::COMMAND_OUTPUT;
 
 use crate::elf::ElfError;
 
@@ -33,6 +34,9 @@ pub enum LayerFault {
         /// The path.
         path: String,
     },
+    /// The image has a file where the output of a command goes.
+    #[error("the image has a file at `{COMMAND_OUTPUT}`, where the output of a command goes")]
+    NoPlaceForOutput,
     /// A program cannot be read.
     #[error("the program `{path}` cannot be read")]
     Program {
@@ -79,6 +83,7 @@ impl LayerFault {
             }
             Self::Braces { .. } => "write `{a,b}` for one path with `a` and one with `b`".into(),
             Self::IsDir { path } => format!("write {path}/ for a directory, or choose another path"),
+            Self::NoPlaceForOutput => "use another image, or make the layer elsewhere".into(),
             Self::Program { source, .. } => source.hint(),
             Self::LibraryMissing { .. } => {
                 "install it, or run ldconfig if it lies in a directory of /etc/ld.so.conf; what is found \
@@ -97,6 +102,7 @@ impl LayerFault {
         match self {
             Self::NotBelow { .. } | Self::Braces { .. } | Self::IsDir { .. } => ReasonCode::BadSpec,
             Self::NoSuchDir { .. }
+            | Self::NoPlaceForOutput
             | Self::Program { .. }
             | Self::LibraryMissing { .. }
             | Self::TooManyLibraries { .. } => ReasonCode::Layer,

@@ -8,6 +8,7 @@ pub mod account;
 mod archive;
 mod beneath;
 mod bind;
+mod command_layer;
 mod copies;
 mod device;
 mod elf;
@@ -43,27 +44,25 @@ mod workspace;
 
 pub use archive::ArchiveError;
 pub use bind::BindError;
+pub use command_layer::{CommandLayer, build_command};
+pub use copies::GatherError;
 pub use device::DeviceError;
 pub use environment::PATH_DEFAULT;
-pub use copies::GatherError;
 pub use glob::LOOKED_AT_MAX;
 pub use host_view::{
     HostView, HostViewError, ImplicitWorkspaceError, implicit_workspace, written_workspace,
 };
 pub use layer::{
     LayerError, LayerKey, OrderError, SINGLE_FILES_MAX, archive_key, build_layer, build_order,
-    layer_keys,
+    key_at, layer_keys,
 };
 pub use layer_fault::LayerFault;
 pub use link_warning::link_warnings;
 pub use oci::{ImageLayer, ImageLayers, ImageTreeError};
 pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
-pub use tree_store::building::{Added, Building, FileAttributes};
-pub use tree_store::new_file::NewFile;
-pub use tree_store::source::SourceTree;
 pub use tree_store::{
-    CacheBounds, Finding, Inventory, PruneWish, Pruned, PrunedTree, TreeEntry, TreeNote, TreeState,
-    TreeStore, TreeStoreError, Verified,
+    Added, Building, CacheBounds, FileAttributes, Finding, Inventory, NewFile, PruneWish, Pruned,
+    PrunedTree, SourceTree, TreeEntry, TreeNote, TreeState, TreeStore, TreeStoreError, Verified,
 };
 pub use unpack::{ArchiveOwners, UnpackError, UnpackLimits};

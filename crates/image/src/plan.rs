@@ -3,13 +3,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tidemill_core::check::USER_ID_MAX;
 use tidemill_core::job::{Image, JobSpec, Network, Stdin};
+use tidemill_core::layer::COMMAND_OUTPUT;
 use tidemill_core::root::{GeneratedFile, Node, Owners};
 use tidemill_core::{Allow, Grant, GrantRequest, Reason, ReasonCode, RootPlan};
 
 use crate::account::{self, Identity, UserDatabase};
 use crate::beneath;
 use crate::bind::{self, BindError, Binds};
+use crate::command_layer;
 use crate::device::{self, DeviceError};
 use crate::environment;
 use crate::fit;
@@ -46,11 +49,32 @@ pub struct Planned {
 /// before. Reads the host, writes at most tiny trees below the tree store; blocks, so not for async
 /// code.
 pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planned, PlanError> {
+    plan_with(spec, host, trees, None)
+}
+
+/// Plans the root of a command that starts in a directory for its output, and writes that directory for
+/// real.
+pub(crate) fn plan_command(
+    spec: &JobSpec,
+    host: &HostView,
+    trees: &TreeStore,
+    output: &Path,
+) -> Result<Planned, PlanError> {
+    plan_with(spec, host, trees, Some(output))
+}
+
+fn plan_with(
+    spec: &JobSpec,
+    host: &HostView,
+    trees: &TreeStore,
+    output: Option<&Path>,
+) -> Result<Planned, PlanError> {
     let mut stack = Stack::new(spec.image != Image::Host);
     let tools = add_image(spec, host, trees, &mut stack)?;
     let workspace = workspace::add(spec, host, &mut stack)?;
-    for layer in &spec.layers {
-        layer::add(layer, host, trees, &mut stack)?;
+    layer::add_all(spec, host, trees, &mut stack)?;
+    if let Some(output) = output {
+        stack.add_output(command_layer::output_mount(output)?)?;
     }
     root_links::restore(&mut stack, trees)?;
     let binds = bind::add(spec, host, workspace.as_ref(), trees, &mut stack)?;
@@ -68,7 +92,10 @@ pub fn plan(spec: &JobSpec, host: &HostView, trees: &TreeStore) -> Result<Planne
     for file in &files {
         fit::check_file(&stack, &file.path)?;
     }
-    let workdir = workdir::find(spec, workspace.as_ref(), &stack)?;
+    let workdir = match output {
+        Some(_) => COMMAND_OUTPUT.to_owned(),
+        None => workdir::find(spec, workspace.as_ref(), &stack)?,
+    };
     let variables = environment::build(spec, host, &identity.account, &stack, &tools, &workdir)?;
     let mut grants = std::mem::take(&mut stack.grants);
     grants.extend(tools.notes);
@@ -156,9 +183,15 @@ fn add_image(
                 why: "the image, unpacked".to_owned(),
             });
         }
-        Image::Oci { reference, .. } => {
-            return Err(PlanError::OciUnavailable {
-                reference: reference.clone(),
+        Image::Oci {
+            reference, digest, ..
+        } => {
+            let key = layer::image_key(reference, digest.as_ref(), trees)?;
+            stack.add_image_tree(&Source {
+                path: key.find(trees)?,
+                owners: whole,
+                known_as: reference.clone(),
+                why: "the image, unpacked".to_owned(),
             });
         }
     }
@@ -182,7 +215,20 @@ fn identify(
         let group = read_in_stack(stack, "/etc/group")?.unwrap_or_default();
         UserDatabase::parse(&passwd, &group)
     };
-    Ok(account::identify(spec, host, &found))
+    let Some(name) = &spec.user_name else {
+        return Ok(account::identify(spec, host, &found));
+    };
+    let unknown = |part: &str| PlanError::UnknownUser {
+        name: name.clone(),
+        part: part.to_owned(),
+    };
+    let user = found.look_up(name).map_err(unknown)?;
+    if user.uid.max(user.gid) > USER_ID_MAX {
+        return Err(unknown(&format!("{}:{}", user.uid, user.gid)));
+    }
+    let mut numbered = spec.clone();
+    numbered.user = Some(user);
+    Ok(account::identify(&numbered, host, &found))
 }
 
 /// Reads a small text file of the root. The trees may be hostile: the file is opened without
@@ -463,6 +509,14 @@ pub enum PlanError {
         /// Where its links lead in the sandbox.
         leads_to: String,
     },
+    /// The user that the job or its image names is none of the root's.
+    #[error("there is no user `{name}` in the sandbox: its user database has no `{part}`")]
+    UnknownUser {
+        /// As it was named.
+        name: String,
+        /// What nobody has.
+        part: String,
+    },
     /// A variable of the caller cannot be passed on.
     #[error("the variable `{name}` of the caller cannot be passed on: {why}")]
     Variable {
@@ -598,6 +652,7 @@ impl PlanError {
             Self::WorkdirOutside { leads_to, .. } => {
                 format!("if that directory is meant, name it itself: --workdir {leads_to}")
             }
+            Self::UnknownUser { .. } => "name one by numbers: `--user UID:GID`".into(),
             Self::Variable { .. } => "set it with `--env NAME=VALUE` instead".into(),
             Self::NotBuilt { .. } => "run the job again".into(),
             Self::Layer(fault) => fault.hint(),

@@ -10,6 +10,7 @@ use tidemill_core::Grant;
 use tidemill_core::grant::PathAccess;
 use tidemill_core::root::{Node, Owners, RootMount, Tree};
 
+use crate::layer_fault::LayerFault;
 use crate::overlay::{Found, Way, below, look_down, look_in_trees, names, walk};
 use crate::plan::PlanError;
 use crate::skeleton::{Skeleton, SkeletonStep};
@@ -273,6 +274,18 @@ impl Stack {
             hidden: Vec::new(),
             why: source.why.clone(),
         });
+        Ok(())
+    }
+
+    /// Mounts the directory that a command leaves its output in.
+    pub(crate) fn add_output(&mut self, mount: RootMount) -> Result<(), PlanError> {
+        let Resolved { path, found } = self.resolve(&mount.dest)?;
+        if path != mount.dest || matches!(found, Found::File(_) | Found::Link(_)) {
+            return Err(PlanError::Layer(LayerFault::NoPlaceForOutput));
+        }
+        self.mounts
+            .retain(|known| known.dest != path && below(&known.dest, &path).is_none());
+        self.insert(mount);
         Ok(())
     }
 

@@ -231,7 +231,7 @@ fn log_room(spool: &Path, limit: ByteSize) -> ByteSize {
     free.map_or(limit, |free| limit.min(ByteSize(free / 3)))
 }
 
-fn host_memory() -> ByteSize {
+pub(crate) fn host_memory() -> ByteSize {
     let info = rustix::system::sysinfo();
     ByteSize(info.totalram.saturating_mul(u64::from(info.mem_unit)))
 }

@@ -8,8 +8,11 @@ use tidemill_core::job::{Image, Layer};
 use tidemill_core::{JobSpec, Reason, ReasonCode};
 use tidemill_dispatch::Cause;
 use tidemill_image::{
-    HostView, LayerKey, PlanError, Planned, TreeStore, build_layer, layer_keys, plan,
+    HostView, LayerKey, PlanError, Planned, TreeStore, build_command, build_layer, layer_keys, plan,
 };
+
+use crate::layer_command::LayerCommands;
+use crate::sandboxes::Sandboxes;
 
 /// Turns specs into roots.
 pub trait Images: Send + Sync + 'static {
@@ -47,11 +50,22 @@ impl fmt::Debug for LayerBuild {
 }
 
 /// The image code of this machine.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LocalImages {
     host: Arc<HostView>,
     trees: Arc<TreeStore>,
     unpacker: Option<Arc<dyn Unpacker>>,
+    commands: Option<LayerCommands>,
+}
+
+impl fmt::Debug for LocalImages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalImages")
+            .field("host", &self.host)
+            .field("trees", &self.trees)
+            .field("unpacker", &self.unpacker)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Builds trees where this process itself cannot give files to their owners.
@@ -70,6 +84,7 @@ impl LocalImages {
             host: Arc::new(host),
             trees: Arc::new(trees),
             unpacker: None,
+            commands: None,
         }
     }
 
@@ -80,23 +95,55 @@ impl LocalImages {
         self
     }
 
+    /// The same, with the commands of layers run in these sandboxes. Private layers of theirs that do not
+    /// fit into memory go into directories in `scratch`.
+    #[must_use]
+    pub fn with_commands(mut self, sandboxes: Arc<dyn Sandboxes>, scratch: PathBuf) -> Self {
+        self.commands = Some(LayerCommands { sandboxes, scratch });
+        self
+    }
+
     fn layer_build(&self, key: LayerKey) -> LayerBuild {
-        let trees = Arc::clone(&self.trees);
-        let unpacker = self.unpacker.clone();
+        let images = self.clone();
         LayerBuild {
             name: key.name().to_string().into(),
-            build: Arc::new(move || {
-                if let Some((unpacker, order)) = unpacker.as_ref().zip(key.order())
-                    && !key.is_built(&trees)
-                {
-                    return unpacker.build(order);
-                }
-                build_layer(&key, &trees).map_err(|error| Cause {
-                    message: chain(&error),
-                    hint: Some(error.hint()),
-                })
-            }),
+            build: Arc::new(move || images.build(&key)),
         }
+    }
+
+    /// Builds a tree, and before it those that it is made of. Blocks.
+    fn build(&self, key: &LayerKey) -> Result<PathBuf, Cause> {
+        let is_built = || key.is_built(&self.trees);
+        if let Some(below) = key.made_of().filter(|_| !is_built()) {
+            self.build(below)?;
+        }
+        if let Some(command) = key.command().filter(|_| !is_built()) {
+            let needs = layer_keys(command.spec(), &self.host, &self.trees);
+            for need in needs.map_err(|error| cause(&error, error.hint()))? {
+                self.build(&need)?;
+            }
+            let built = build_command(key, &self.host, &self.trees, |spec, planned| {
+                let Some(commands) = &self.commands else {
+                    let message = "nothing runs commands of layers here";
+                    return Err(Reason::new(ReasonCode::Layer, message));
+                };
+                commands.run(key.name(), spec, planned)
+            });
+            return built.map_err(|error| cause(&error, error.hint()));
+        }
+        if let Some((unpacker, order)) = self.unpacker.as_ref().zip(key.order())
+            && !is_built()
+        {
+            return unpacker.build(order);
+        }
+        build_layer(key, &self.trees).map_err(|error| cause(&error, error.hint()))
+    }
+}
+
+fn cause(error: &dyn std::error::Error, hint: String) -> Cause {
+    Cause {
+        message: chain(error),
+        hint: Some(hint),
     }
 }
 

@@ -10,6 +10,7 @@ mod adapter;
 mod attempt;
 pub mod hub_port;
 pub mod images;
+mod layer_command;
 pub mod live;
 pub mod local_runner;
 mod reporter;
@@ -19,6 +20,7 @@ pub mod testing;
 
 pub use hub_port::{Answer, HubPort, Report, ReportError};
 pub use images::{Images, LayerBuild, LocalImages, Unpacker, chain};
+pub use layer_command::LAYER_COMMAND_TIME_MAX;
 pub use live::LiveSink;
 pub use local_runner::{
     CancelMode, Ended, Job, JobHandle, LocalRunner, REPORT_WAITS, Recorded, RunnerConfig,

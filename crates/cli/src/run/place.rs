@@ -10,12 +10,13 @@ use std::time::Duration;
 use tidemill_core::RunnerId;
 use tidemill_core::job::Network;
 use tidemill_hub::{Hub, HubError, StateDir};
-use tidemill_image::{ArchiveOwners, HostView, TreeStore};
+use tidemill_image::{ArchiveOwners, CacheBounds, HostView, TreeStore};
 use tidemill_runner::{Capacity, LocalImages, LocalRunner, REPORT_WAITS, RunnerConfig};
 use tidemill_sandbox::{Identity, Launcher, LauncherConfig, LauncherError};
 
 use super::local_hub::LocalHub;
 use crate::args::GlobalArgs;
+use crate::cache::bounds;
 use crate::failure::{Failure, FailureKind};
 use crate::session;
 use crate::state_dir::state_dir;
@@ -41,6 +42,7 @@ pub(crate) async fn open(
     global: &GlobalArgs,
 ) -> Result<Place, Failure> {
     let state_dir = state_dir(global.state_dir.as_deref())?;
+    let bounds = bounds(global)?;
     // First of all: what is no state directory is left alone, and one that is made is closed to others,
     // before the launcher puts its note there.
     StateDir::open(&state_dir)
@@ -57,7 +59,10 @@ pub(crate) async fn open(
     })?;
     let hub = opened?;
     let runner = match launched
-        .and_then(|launcher| runner(&hub, launcher, host.with_state_dir(&state_dir), preparing))
+        .and_then(|launcher| {
+            let host = host.with_state_dir(&state_dir);
+            runner(&hub, launcher, host, preparing, bounds)
+        })
     {
         Ok(runner) => runner,
         Err(failure) => {
@@ -73,16 +78,19 @@ fn runner(
     launcher: Launcher,
     host: HostView,
     preparing: Option<Duration>,
+    bounds: Option<CacheBounds>,
 ) -> Result<LocalRunner, Failure> {
     let base = hub.state_dir().trees();
-    let mut trees = tree_store(&base)?;
+    let mut trees = tree_store(&base, bounds)?;
     let has_sub_ids = matches!(launcher.identity(), Identity::Ranged { .. });
     if has_sub_ids {
         trees = trees.with_owners(ArchiveOwners::SubIds);
     }
-    let mut images = LocalImages::new(host, trees);
+    let scratch = hub.state_dir().sandboxes();
+    let mut images =
+        LocalImages::new(host, trees).with_commands(Arc::new(launcher.clone()), scratch.clone());
     if has_sub_ids {
-        images = images.with_unpacker(Arc::new(NamespaceUnpacker::new(launcher.clone(), base)));
+        images = images.with_unpacker(Arc::new(NamespaceUnpacker::new(launcher.clone(), base, bounds)));
     }
     Ok(LocalRunner::start(RunnerConfig {
         runner: RunnerId(machine()),
@@ -90,21 +98,28 @@ fn runner(
         prepare_timeout: Some(preparing.unwrap_or(PREPARE_TIMEOUT)),
         report_waits: REPORT_WAITS.to_vec(),
         logs: hub.state_dir().logs(),
-        scratch: Some(hub.state_dir().sandboxes()),
+        scratch: Some(scratch),
         hub: Arc::new(LocalHub(hub.clone())),
         sandboxes: Arc::new(launcher),
         images: Arc::new(images),
     }))
 }
 
-pub(crate) fn tree_store(path: &Path) -> Result<TreeStore, Failure> {
-    TreeStore::open(path).map_err(|error| {
+pub(crate) fn tree_store(
+    path: &Path,
+    bounds: Option<CacheBounds>,
+) -> Result<TreeStore, Failure> {
+    let store = TreeStore::open(path).map_err(|error| {
         Failure::new(
             FailureKind::State,
             "the store of unpacked layers cannot be used",
         )
         .because(&error)
-        .hint("the state directory must be writable and have space left")
+        .hint("the state directory must be writable and have space left: `tidemill cache prune`")
+    })?;
+    Ok(match bounds {
+        Some(bounds) => store.with_bounds(bounds),
+        None => store,
     })
 }
 

@@ -1,12 +1,10 @@
 //! Adding a layer to a root.
 
 use tidemill_core::Layer;
+use tidemill_core::job::JobSpec;
 use tidemill_core::root::Owners;
 
-use super::{
-    LayerKey, Surroundings, below, file_name, find_matches, is_few, layer_dir, layer_key,
-    open_archive,
-};
+use super::{LayerKey, Surroundings, below, file_name, find_matches, is_few, key_at, layer_dir};
 use crate::glob::Matches;
 use crate::host_view::HostView;
 use crate::placed;
@@ -16,15 +14,28 @@ use crate::source::{canonical_file, owner};
 use crate::stack::{Source, Stack};
 use crate::tree_store::TreeStore;
 
-/// Adds a layer to a root.
-pub(crate) fn add(
+/// Adds the layers of a job to a root.
+pub(crate) fn add_all(
+    spec: &JobSpec,
+    host: &HostView,
+    trees: &TreeStore,
+    stack: &mut Stack,
+) -> Result<(), PlanError> {
+    for (index, layer) in spec.layers.iter().enumerate() {
+        let key = key_at(spec, index, host, trees)?;
+        add(layer, key, host, trees, stack)?;
+    }
+    Ok(())
+}
+
+fn add(
     layer: &Layer,
+    key: Option<LayerKey>,
     host: &HostView,
     trees: &TreeStore,
     stack: &mut Stack,
 ) -> Result<(), PlanError> {
     let surroundings = Surroundings::of(host);
-    let key = layer_key(layer, &surroundings, trees)?;
     match (layer, key) {
         (
             Layer::Dir {
@@ -92,7 +103,7 @@ pub(crate) fn add(
         ) => {
             let root = key.find(trees)?;
             let path = if attributes.are_kept() {
-                below(&root, strip, &open_archive(source, trees)?)?
+                below(&root, strip.as_deref(), source)?
             } else {
                 root
             };
@@ -112,11 +123,17 @@ pub(crate) fn add(
             placed::add_stubs(paths, attributes, host, trees, stack)
         }
         (Layer::Symlinks { links }, _) => placed::add_links(links, host, trees, stack),
-        (Layer::Command { .. }, _) => Err(PlanError::NotBuilt {
-            what: "a command".into(),
-        }),
-        (Layer::Tar { .. } | Layer::SharedLibs { .. }, None) => {
-            unreachable!("archives and libraries always become a tree")
+        (Layer::Command { dest, .. }, Some(key)) => {
+            let source = Source {
+                path: key.find(trees)?,
+                owners: whole(host),
+                known_as: key.to_string(),
+                why: "a layer".to_owned(),
+            };
+            stack.lay_dir(&source, dest, trees).map(drop)
+        }
+        (Layer::Tar { .. } | Layer::SharedLibs { .. } | Layer::Command { .. }, None) => {
+            unreachable!("archives, libraries and commands always become a tree")
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tidemill_core::{Attributes, Layer};
+use tidemill_core::{Attributes, Digest, Layer};
 
-use super::{LayerError, Surroundings, archive_key, build_layer, layer_key, tar_key};
+use super::{LayerError, LayerKey, Surroundings, archive_key, build_layer, layer_key, tar_key};
+use crate::oci::ImageLayers;
 use crate::plan::PlanError;
 use crate::tree_store::TreeStore;
 
@@ -19,6 +20,13 @@ enum Order {
     Dressed {
         path: String,
         strip: Option<String>,
+        attributes: Attributes,
+    },
+    /// The tree of an OCI image.
+    Image { layers: ImageLayers },
+    /// A tree that is there, with other attributes.
+    Tree {
+        name: Digest,
         attributes: Attributes,
     },
     /// The tree of a layer.
@@ -40,10 +48,23 @@ pub(super) fn of_archive(path: &str) -> String {
     Order::Archive { path }.text()
 }
 
+pub(super) fn of_image(layers: &ImageLayers) -> String {
+    let layers = layers.clone();
+    Order::Image { layers }.text()
+}
+
 pub(super) fn of_dressed(path: &str, strip: Option<&str>, attributes: &Attributes) -> String {
     Order::Dressed {
         path: path.to_owned(),
         strip: strip.map(str::to_owned),
+        attributes: *attributes,
+    }
+    .text()
+}
+
+pub(super) fn of_tree(name: &Digest, attributes: &Attributes) -> String {
+    Order::Tree {
+        name: *name,
         attributes: *attributes,
     }
     .text()
@@ -72,6 +93,11 @@ pub fn build_order(order: &str, trees: &TreeStore) -> Result<PathBuf, OrderError
             strip,
             attributes,
         } => tar_key(&path, strip.as_deref(), &attributes, trees).map(Some),
+        Order::Image { layers, .. } => {
+            let key = LayerKey::of_image(&layers.known_as, &layers.manifest, trees);
+            Ok(Some(key.with_layers(layers)))
+        }
+        Order::Tree { name, attributes } => Ok(Some(LayerKey::of_tree(name, &attributes))),
         Order::Layer {
             layer,
             root,
