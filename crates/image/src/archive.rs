@@ -1,13 +1,16 @@
 //! Archives as bytes: which compression, which digest.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex};
+mod pipe;
 
+use std::fs::{self, File};
+use std::io::{self, BufRead, Read};
+use std::os::unix::fs::MetadataExt;
+
+use liblzma::stream::{CONCATENATED, Stream};
 use tidemill_core::Digest;
 
 use crate::tree_store::TreeStore;
+pub(crate) use pipe::{ArchiveReader, Ended, Watch};
 
 /// An archive with known content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,7 @@ enum Compression {
     None,
     Gzip,
     Zstd,
+    Xz,
 }
 
 /// Why an archive cannot be read.
@@ -51,14 +55,13 @@ impl ArchiveError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Read { .. } => "check that the file is there and readable",
-            Self::Compression { .. } => "unpack it and compress it again with gzip or zstd",
+            Self::Compression { .. } => "unpack it and compress it again with gzip, zstd or xz",
         }
     }
 }
 
 /// Compressions that are recognised to be refused with their name.
 const FOREIGN: &[(&[u8], &str)] = &[
-    (b"\xfd7zXZ\0", "xz"),
     (b"BZh", "bzip2"),
     (b"\x04\x22\x4d\x18", "lz4"),
     (b"\x5d\0\0", "lzma"),
@@ -70,8 +73,9 @@ const FOREIGN: &[(&[u8], &str)] = &[
 
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// Bytes that are read at a time.
-const BUFFER_BYTES: usize = 128 << 10;
+const XZ: &[u8] = b"\xfd7zXZ\0";
+/// Bytes of memory that reading xz takes at most: `xz -9` needs 65 MiB.
+const XZ_MEMORY_MAX: u64 = 256 << 20;
 
 impl Archive {
     /// Looks at an archive. Its digest is taken from the store's memory if the file is the one that
@@ -120,109 +124,61 @@ impl Archive {
 
     /// Opens it for unpacking.
     pub(crate) fn read(&self) -> Result<ArchiveReader, ArchiveError> {
-        let failed = |source| ArchiveError::Read {
-            path: self.path.clone(),
-            source,
-        };
-        let file = Arc::new(File::open(&self.path).map_err(failed)?);
-        let consumed = Arc::new(Mutex::new(Consumed::default()));
-        let input = Watched {
-            file: Arc::clone(&file),
-            consumed: Arc::clone(&consumed),
-        };
-        let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
-        let compression = self.compression(input.fill_buf().map_err(failed)?)?;
-        let inner: Box<dyn Read> = match compression {
-            Compression::None => Box::new(input),
-            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
-            Compression::Zstd => {
-                Box::new(zstd::stream::read::Decoder::with_buffer(input).map_err(failed)?)
-            }
-        };
-        let is_compressed = compression != Compression::None;
-        Ok(ArchiveReader {
-            inner,
-            file,
-            consumed,
-            is_compressed,
-        })
+        open(&self.path, &self.path, Watch::File)
     }
+}
 
-    fn compression(&self, start: &[u8]) -> Result<Compression, ArchiveError> {
-        if start.starts_with(GZIP) {
-            return Ok(Compression::Gzip);
-        }
-        if start.starts_with(ZSTD) || is_skippable_frame(start) {
-            return Ok(Compression::Zstd);
-        }
-        match FOREIGN.iter().find(|(magic, _)| start.starts_with(magic)) {
-            Some((_, format)) => Err(ArchiveError::Compression {
-                path: self.path.clone(),
-                format,
-            }),
-            None => Ok(Compression::None),
-        }
+/// Opens a file for unpacking, which errors call `known_as`.
+pub(crate) fn open(
+    path: &str,
+    known_as: &str,
+    watch: Watch,
+) -> Result<ArchiveReader, ArchiveError> {
+    let failed = |source| ArchiveError::Read {
+        path: known_as.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut source = pipe::Source::new(file, watch);
+    let compression = compression(source.fill_buf().map_err(failed)?, known_as)?;
+    ArchiveReader::start(source, compression, watch).map_err(failed)
+}
+
+fn compression(start: &[u8], known_as: &str) -> Result<Compression, ArchiveError> {
+    if start.starts_with(GZIP) {
+        return Ok(Compression::Gzip);
+    }
+    if start.starts_with(ZSTD) || is_skippable_frame(start) {
+        return Ok(Compression::Zstd);
+    }
+    if start.starts_with(XZ) {
+        return Ok(Compression::Xz);
+    }
+    match FOREIGN.iter().find(|(magic, _)| start.starts_with(magic)) {
+        Some((_, format)) => Err(ArchiveError::Compression {
+            path: known_as.to_owned(),
+            format,
+        }),
+        None => Ok(Compression::None),
+    }
+}
+
+impl Compression {
+    /// The plain bytes.
+    fn decoder(self, source: &mut pipe::Source) -> io::Result<Box<dyn Read + '_>> {
+        Ok(match self {
+            Self::None => Box::new(source),
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
+            Self::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source)?),
+            Self::Xz => {
+                let stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, CONCATENATED)?;
+                Box::new(liblzma::bufread::XzDecoder::new_stream(source, stream))
+            }
+        })
     }
 }
 
 /// Zstandard files may begin with a frame that says nothing about data, see RFC 8878, 3.1.2.
 fn is_skippable_frame(start: &[u8]) -> bool {
     matches!(start, [first, 0x2a, 0x4d, 0x18, ..] if first & 0xf0 == 0x50)
-}
-
-/// The plain bytes of an archive.
-pub(crate) struct ArchiveReader {
-    inner: Box<dyn Read>,
-    file: Arc<File>,
-    consumed: Arc<Mutex<Consumed>>,
-    is_compressed: bool,
-}
-
-/// What was read of the file itself.
-#[derive(Default)]
-struct Consumed {
-    bytes: u64,
-    hasher: blake3::Hasher,
-}
-
-impl ArchiveReader {
-    /// Bytes of the file that were read so far, if it is compressed.
-    pub(crate) fn compressed_bytes(&self) -> Option<u64> {
-        self.is_compressed
-            .then(|| self.consumed.lock().map_or(0, |consumed| consumed.bytes))
-    }
-
-    /// The digest of the file as it was read, with what is behind the archive's end.
-    pub(crate) fn into_digest(self) -> io::Result<Digest> {
-        drop(self.inner);
-        let mut rest = Watched {
-            file: self.file,
-            consumed: Arc::clone(&self.consumed),
-        };
-        io::copy(&mut rest, &mut io::sink())?;
-        let consumed = self.consumed.lock().map_err(|_| io::ErrorKind::Other)?;
-        Ok(Digest::from_bytes(*consumed.hasher.finalize().as_bytes()))
-    }
-}
-
-impl Read for ArchiveReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.inner.read(buffer)
-    }
-}
-
-/// A file that counts and hashes what is read of it.
-struct Watched {
-    file: Arc<File>,
-    consumed: Arc<Mutex<Consumed>>,
-}
-
-impl Read for Watched {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = (&*self.file).read(buffer)?;
-        let mut consumed = self.consumed.lock().map_err(|_| io::ErrorKind::Other)?;
-        consumed.bytes += length as u64;
-        consumed.hasher.update(&buffer[..length]);
-        Ok(length)
-    }
 }

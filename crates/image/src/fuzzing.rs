@@ -8,7 +8,7 @@ use tidemill_core::root::Owners;
 use crate::archive::Archive;
 use crate::glob::{Matches, Patterns};
 use crate::plan::PlanError;
-use crate::tree_store::{TreeNote, TreeStore};
+use crate::tree_store::{Building, TreeNote, TreeStore};
 use crate::unpack::{self, ArchiveOwners, UnpackError, UnpackLimits};
 
 /// Unpacks an archive into an empty directory, within bounds that a test chooses.
@@ -22,7 +22,16 @@ pub fn unpack_archive(
     limits: &UnpackLimits,
 ) -> Result<TreeNote, UnpackError> {
     let archive = Archive::open(archive, trees).map_err(UnpackError::Archive)?;
-    unpack::unpack(&archive, root, limits, ArchiveOwners::of_this_process())
+    let owners = ArchiveOwners::of_this_process();
+    let place = root.parent().unwrap_or(root);
+    let building = Building::new(place, root.to_owned(), None, owners);
+    let building = building.map_err(|source| UnpackError::Write {
+        archive: archive.path().to_owned(),
+        entry: ".".to_owned(),
+        step: "open the tree for",
+        source,
+    })?;
+    unpack::unpack(&archive, &building, limits, owners)
 }
 
 /// What a pattern matches below a directory, as paths relative to that.

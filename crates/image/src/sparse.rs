@@ -82,21 +82,10 @@ impl SparseMap {
         Self::of(&numbers?, size)
     }
 
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
-        self.pieces.iter().copied()
-    }
-
-    fn of(numbers: &[u64], size: u64) -> Result<Self, SparseError> {
-        if !numbers.len().is_multiple_of(2) {
-            return Err(SparseError::NotNumbers);
-        }
-        let mut pieces = Vec::with_capacity(numbers.len() / 2);
+    /// The map as pieces that came from elsewhere.
+    pub(crate) fn checked(pieces: Vec<Piece>, size: u64) -> Result<Self, SparseError> {
         let mut end = 0;
-        for pair in numbers.chunks_exact(2) {
-            let piece = Piece {
-                offset: pair[0],
-                length: pair[1],
-            };
+        for piece in &pieces {
             let next = piece
                 .offset
                 .checked_add(piece.length)
@@ -105,8 +94,22 @@ impl SparseMap {
                 Some(next) if piece.offset >= end => end = next,
                 _ => return Err(SparseError::Overlap),
             }
-            pieces.push(piece);
         }
         Ok(Self { pieces })
+    }
+
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        self.pieces.iter().copied()
+    }
+
+    fn of(numbers: &[u64], size: u64) -> Result<Self, SparseError> {
+        if !numbers.len().is_multiple_of(2) {
+            return Err(SparseError::NotNumbers);
+        }
+        let pieces = numbers.chunks_exact(2).map(|pair| Piece {
+            offset: pair[0],
+            length: pair[1],
+        });
+        Self::checked(pieces.collect(), size)
     }
 }

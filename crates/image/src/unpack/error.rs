@@ -98,6 +98,16 @@ pub enum UnpackError {
         #[source]
         source: io::Error,
     },
+    /// Something on the way to an entry is no directory.
+    #[error("the entry `{entry}` of `{archive}` lies below `{place}`, which is no directory")]
+    NotADirectory {
+        /// The archive.
+        archive: String,
+        /// The entry.
+        entry: String,
+        /// What is on its way.
+        place: String,
+    },
     /// The archive was changed meanwhile.
     #[error("`{archive}` changed while it was unpacked")]
     Changed {
@@ -114,10 +124,11 @@ impl UnpackError {
             Self::Damaged { .. } | Self::CutOff { .. } => {
                 "check it with `tar -tf`, and fetch or make it again"
             }
-            Self::BadName { .. } | Self::BadLink { .. } | Self::Sparse { .. } => {
-                "do not trust this archive; make it again from its directory"
-            }
-            Self::NotTar { .. } => "name a tar archive: plain, or compressed with gzip or zstd",
+            Self::BadName { .. }
+            | Self::BadLink { .. }
+            | Self::NotADirectory { .. }
+            | Self::Sparse { .. } => "do not trust this archive; make it again from its directory",
+            Self::NotTar { .. } => "name a tar archive: plain, or compressed with gzip, zstd or xz",
             Self::UnknownKind { .. } => "make it again with `tar --format=posix`",
             Self::TooLarge { .. } => "unpack it yourself and use `dir:` if you trust it",
             Self::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
