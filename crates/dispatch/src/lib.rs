@@ -19,7 +19,8 @@
 //! One task owns the dispatcher and feeds it from one channel:
 //! `loop { dispatcher.receive(now(), channel.recv().await) }`. The calls of [`Deps`] return at once;
 //! whatever takes time is started there and answers later with a message. [`CacheTable`] is a ready
-//! implementation of the counting half of [`Cache`].
+//! implementation of the counting half of [`Cache`]; between two messages it also says what to remove
+//! from a cache that has grown too large.
 
 mod builds;
 pub mod cache;
