@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidemill_core::event::Status;
 use tidemill_core::{Digest, JobSpec};
 use tidemill_dispatch::{
-    Defect, Ending, Get, JobEnd, JobId, Key, Message, Recipe, Root, TimerKind,
+    Completion, Defect, Ending, Get, JobEnd, JobId, Key, Message, Recipe, Root, TimerKind,
 };
 
 use crate::names::{Names, show_job};
@@ -149,12 +149,7 @@ pub(crate) fn show_ending(ending: &Ending) -> String {
         None => String::new(),
     };
     match ending {
-        Ending::Completed(completion) => {
-            format!(
-                "completed with exit code {:?}",
-                completion.outcome.exit_code
-            )
-        }
+        Ending::Completed(completion) => format!("completed, {}", show_outcome(completion)),
         Ending::TimedOut { timer, end } => format!("timed out ({timer:?}){}", then(end)),
         Ending::ExecutionError(reason) => format!("execution error: {reason}"),
         Ending::SystemError(reason) => format!("system error: {reason}"),
@@ -166,11 +161,16 @@ pub(crate) fn show_ending(ending: &Ending) -> String {
 
 fn show_end(end: &JobEnd) -> String {
     match end {
-        JobEnd::Ran(completion) => match completion.outcome.exit_code {
-            Some(code) => format!("exit code {code}"),
-            None => format!("signal {:?}", completion.outcome.signal),
-        },
+        JobEnd::Ran(completion) => show_outcome(completion),
         JobEnd::ExecutionError(reason) => format!("execution error: {reason}"),
         JobEnd::SystemError(reason) => format!("system error: {reason}"),
+    }
+}
+
+fn show_outcome(completion: &Completion) -> String {
+    match (completion.outcome.exit_code, completion.outcome.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "neither exit code nor signal".to_owned(),
     }
 }

@@ -19,7 +19,7 @@ usage: tidemill-sim --seed N [--keep STEPS] [--mutant NAME]
 ";
 
 /// What to do.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
     seed: Option<u64>,
     keep: Option<Vec<usize>>,
@@ -65,8 +65,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             }
             "--seeds" => {
                 let (start, end) = value.split_once("..").ok_or_else(wrong)?;
-                let number = |text: &str| text.parse().map_err(|_| wrong());
-                arguments.seeds = Some(number(start)?..number(end)?);
+                let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+                let seeds = number(start)?..number(end)?;
+                if seeds.is_empty() {
+                    return Err(format!("there is no seed in {value}"));
+                }
+                arguments.seeds = Some(seeds);
             }
             "--mutant" => {
                 let mutant = value.parse::<Mutant>();
@@ -143,4 +147,58 @@ fn run_many(seeds: Range<u64>, mutant: Option<Mutant>, out: &mut impl Write) -> 
         writeln!(out, "\n{}", failure.explain())?;
     }
     Ok(summary.failures.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_line(line: &str) -> Result<Arguments, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_say_what_to_play() {
+        let expected = Arguments {
+            seed: Some(5),
+            keep: Some(vec![1, 2]),
+            mutant: Some(Mutant::LoseRelease),
+            ..Arguments::default()
+        };
+        let line = "--seed 5 --keep 1,2 --mutant lose-release";
+        assert_eq!(parse_line(line), Ok(expected));
+        let seeds = parse_line("--seeds 3..7").map(|arguments| arguments.seeds);
+        assert_eq!(seeds, Ok(Some(3..7)));
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        for (line, expected) in [
+            ("", "nothing to do"),
+            ("--seed", "`--seed` needs a value"),
+            ("--seed x", "`--seed` does not take `x`"),
+            ("--keep 1,x --seed 1", "`--keep` does not take `1,x`"),
+            ("--seeds 5", "`--seeds` does not take `5`"),
+            ("--seeds 5..5", "there is no seed in 5..5"),
+            (
+                "--mutant x",
+                "there is no mutant `x`; `--list` shows their names",
+            ),
+            ("--speed 1", "there is no option `--speed`"),
+        ] {
+            assert_eq!(parse_line(line), Err(expected.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_seed_is_shown_with_its_schedule_and_all_that_happens() {
+        let mut out = Vec::new();
+        let arguments = parse_line("--seed 3 --mutant double-ending");
+        let passed = run(&arguments.unwrap_or_default(), &mut out).unwrap_or(true);
+        let text = String::from_utf8_lossy(&out);
+        assert!(!passed, "{text}");
+        for part in ["seed 3: ", "enqueue job", "a job ended twice", "shrunk to"] {
+            assert!(text.contains(part), "{part} is missing: {text}");
+        }
+    }
 }
