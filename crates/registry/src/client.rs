@@ -1,7 +1,9 @@
 //! Requests to a registry: redirects, sign-in, and what its answers mean.
 
+use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,17 +52,45 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    /// Through the proxy that the environment names, if it names one.
-    proxied: reqwest::Client,
-    /// For this machine, which no proxy would find.
+    /// With TLS, made when it is needed: a machine without the certificates of authorities can still talk
+    /// to a registry of its own.
+    encrypted: OnceLock<reqwest::Client>,
+    /// Without TLS.
+    plain: reqwest::Client,
+    /// For this machine, which no proxy would find, without TLS.
     direct: reqwest::Client,
     options: ClientOptions,
 }
 
 /// Why nothing can be asked at all.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to prepare encrypted connections")]
+#[error("failed to prepare connections")]
 pub struct ClientError(#[source] reqwest::Error);
+
+/// Why a connection failed, without the layers of libraries that it came through.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct TransportError {
+    text: String,
+    is_connect: bool,
+}
+
+impl TransportError {
+    fn new(error: &reqwest::Error) -> Self {
+        let mut texts = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(error) = next {
+            texts.push(error.to_string());
+            next = error.source();
+        }
+        // Those in between say where in the library it happened.
+        let text = texts.pop().unwrap_or_default();
+        Self {
+            text,
+            is_connect: error.is_connect(),
+        }
+    }
+}
 
 /// Why a registry did not give what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +122,15 @@ pub enum RegistryError {
         #[source]
         source: CredentialsError,
     },
+    /// No TLS, so nobody can be asked who wants it.
+    #[error("failed to prepare an encrypted connection to {host}")]
+    Tls {
+        /// Who was to be asked.
+        host: String,
+        /// Why it failed.
+        #[source]
+        source: TransportError,
+    },
     /// No answer, or it broke off.
     #[error("failed to {step} {host}")]
     Transport {
@@ -101,7 +140,7 @@ pub enum RegistryError {
         host: String,
         /// Why it failed.
         #[source]
-        source: reqwest::Error,
+        source: TransportError,
     },
     /// Nothing came for too long.
     #[error("{host} sent nothing for {} s", after.as_secs_f32())]
@@ -206,7 +245,11 @@ impl RegistryError {
                 "name a registry with TLS, or allow it to be without: --plain-http".to_owned()
             }
             Self::Credentials { source, .. } => source.hint(),
-            Self::Transport { source, .. } if source.is_connect() => {
+            Self::Tls { .. } => {
+                "install the certificates of authorities, for example: apt install ca-certificates"
+                    .to_owned()
+            }
+            Self::Transport { source, .. } if source.is_connect => {
                 "check the name, the network and the proxy settings; a registry without TLS needs \
                  --plain-http"
                     .to_owned()
@@ -242,6 +285,8 @@ pub(crate) struct Failed {
     pub(crate) is_passing: bool,
     /// The wait that the registry asks for.
     pub(crate) asked: Option<Duration>,
+    /// True if the registry has not been reached at all, so that its name may be wrong.
+    pub(crate) is_unreached: bool,
 }
 
 impl Failed {
@@ -250,6 +295,7 @@ impl Failed {
             error,
             is_passing: true,
             asked: None,
+            is_unreached: false,
         }
     }
 }
@@ -261,6 +307,7 @@ impl From<RegistryError> for Failed {
             error,
             is_passing: false,
             asked: None,
+            is_unreached: false,
         }
     }
 }
@@ -278,7 +325,7 @@ impl Failed {
         if !self.is_passing {
             return Err(self.error);
         }
-        match tries.failed(bytes, self.asked) {
+        match tries.failed(bytes, self.asked, self.is_unreached) {
             Next::GiveUp { tries } => Err(RegistryError::GaveUp {
                 tries,
                 source: Box::new(self.error),
@@ -295,7 +342,7 @@ impl Failed {
 }
 
 /// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -312,18 +359,17 @@ impl Client {
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
-        let builder = || {
-            reqwest::Client::builder()
-                .user_agent(USER_AGENT)
-                .connect_timeout(options.patience.connect)
-                // Redirects are followed here, where it is known who may see what.
-                .redirect(reqwest::redirect::Policy::none())
-                .referer(false)
+        let plain = || {
+            let nobody = rustls::ClientConfig::builder()
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth();
+            builder(&options.patience).tls_backend_preconfigured(nobody)
         };
         Ok(Self {
             shared: Arc::new(Shared {
-                proxied: builder().build().map_err(ClientError)?,
-                direct: builder().no_proxy().build().map_err(ClientError)?,
+                encrypted: OnceLock::new(),
+                plain: plain().build().map_err(ClientError)?,
+                direct: plain().no_proxy().build().map_err(ClientError)?,
                 options,
             }),
         })
@@ -343,6 +389,7 @@ impl Client {
             address,
             login: OnceCell::new(),
             pass: Mutex::new(Pass::default()),
+            was_reached: AtomicBool::new(false),
         })
     }
 
@@ -350,13 +397,34 @@ impl Client {
         self.shared.options.patience
     }
 
-    fn http(&self, url: &Url) -> &reqwest::Client {
-        if is_loopback(url) {
-            &self.shared.direct
-        } else {
-            &self.shared.proxied
+    fn http(&self, url: &Url) -> Result<&reqwest::Client, RegistryError> {
+        if url.scheme() == "http" {
+            return Ok(if is_loopback(url) {
+                &self.shared.direct
+            } else {
+                &self.shared.plain
+            });
         }
+        if let Some(client) = self.shared.encrypted.get() {
+            return Ok(client);
+        }
+        let client = builder(&self.patience())
+            .build()
+            .map_err(|error| RegistryError::Tls {
+                host: host_of(url),
+                source: TransportError::new(&error),
+            })?;
+        Ok(self.shared.encrypted.get_or_init(|| client))
     }
+}
+
+fn builder(patience: &Patience) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .user_agent(USER_AGENT)
+        .connect_timeout(patience.connect)
+        // Redirects are followed here, where it is known who may see what.
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
 }
 
 /// One repository, and what it takes to get in.
@@ -367,6 +435,8 @@ pub(crate) struct Session {
     address: Address,
     login: OnceCell<Option<Login>>,
     pass: Mutex<Pass>,
+    /// Whether anybody has answered yet.
+    was_reached: AtomicBool,
 }
 
 /// What is shown at the door.
@@ -489,23 +559,30 @@ impl Session {
         body: Option<String>,
     ) -> Result<Response, Failed> {
         let host = host_of(&url);
-        let mut request = self.client.http(&url).request(method, url).headers(headers);
+        let http = self.client.http(&url)?;
+        let mut request = http.request(method, url).headers(headers);
         if let Some(body) = body {
             request = request.body(body);
         }
         let patience = self.patience();
         let after = patience.connect + patience.stall;
         match timeout(after, request.send()).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(source)) => Err(Failed::passing(RegistryError::Transport {
-                step: if source.is_connect() {
+            Ok(Ok(response)) => {
+                self.was_reached.store(true, Ordering::Relaxed);
+                Ok(response)
+            }
+            Ok(Err(error)) => {
+                let step = if error.is_connect() {
                     "connect to"
                 } else {
                     "ask"
-                },
-                host,
-                source: source.without_url(),
-            })),
+                };
+                let source = TransportError::new(&error);
+                Err(Failed {
+                    is_unreached: source.is_connect && !self.was_reached.load(Ordering::Relaxed),
+                    ..Failed::passing(RegistryError::Transport { step, host, source })
+                })
+            }
             Err(_) => Err(Failed::passing(RegistryError::Stalled { host, after })),
         }
     }
@@ -520,7 +597,7 @@ impl Session {
             Ok(Err(source)) => Err(Failed::passing(RegistryError::Transport {
                 step: "go on reading from",
                 host: host(),
-                source: source.without_url(),
+                source: TransportError::new(&source),
             })),
             Err(_) => Err(Failed::passing(RegistryError::Stalled {
                 host: host(),
@@ -588,6 +665,7 @@ impl Session {
                 },
                 is_passing: is_passing(status),
                 asked,
+                is_unreached: false,
             },
         }
     }

@@ -17,7 +17,8 @@ pub mod retry;
 mod secret;
 mod token;
 
-pub use client::{Client, ClientError, ClientOptions, RegistryError};
+pub use address::AddressError;
+pub use client::{Client, ClientError, ClientOptions, RegistryError, TransportError};
 pub use credentials::{Credentials, CredentialsError};
 pub use progress::{Progress, Watch};
 pub use pull::{PullError, Pulled};

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// New bytes that make the count of tries begin anew: a large blob over a bad line gets there.
 const PROGRESS_BYTES: u64 = 1 << 20;
+/// Tries of a registry that nobody has reached yet: its name may be wrong.
+const UNREACHED_TRIES: u32 = 3;
 /// The part of a wait that differs from one to the next, so that many do not come back at once.
 const SPREAD: u32 = 4;
 
@@ -75,14 +77,23 @@ impl Tries {
     }
 
     /// A try failed. `bytes` is what is there by now, `asked` the wait that the registry asks for.
-    pub(crate) fn failed(&mut self, bytes: u64, asked: Option<Duration>) -> Next {
+    pub(crate) fn failed(
+        &mut self,
+        bytes: u64,
+        asked: Option<Duration>,
+        is_unreached: bool,
+    ) -> Next {
         if bytes >= self.bytes.saturating_add(PROGRESS_BYTES) {
             self.failed = 0;
         }
         self.bytes = self.bytes.max(bytes);
         self.failed += 1;
         let too_long = asked.is_some_and(|asked| asked > self.patience.asked_wait_max);
-        if self.failed >= self.patience.tries || too_long {
+        let most = match is_unreached {
+            true => self.patience.tries.min(UNREACHED_TRIES),
+            false => self.patience.tries,
+        };
+        if self.failed >= most || too_long {
             return Next::GiveUp { tries: self.failed };
         }
         Next::Wait(asked.unwrap_or_else(|| self.chosen_wait()))
@@ -128,7 +139,7 @@ mod tests {
     fn waits_double_and_tries_end() {
         let mut tries = tries();
         for full in [500, 1000, 2000, 4000, 8000, 16_000] {
-            let Next::Wait(wait) = tries.failed(0, None) else {
+            let Next::Wait(wait) = tries.failed(0, None, false) else {
                 panic!("too early");
             };
             let millis = wait.as_millis();
@@ -137,14 +148,14 @@ mod tests {
                 "{millis} of {full}"
             );
         }
-        assert_eq!(tries.failed(0, None), Next::GiveUp { tries: 7 });
+        assert_eq!(tries.failed(0, None, false), Next::GiveUp { tries: 7 });
     }
 
     #[test]
     fn whoever_gets_on_may_go_on() {
         let mut tries = tries();
         for step in 1..100 {
-            let next = tries.failed(step * PROGRESS_BYTES, None);
+            let next = tries.failed(step * PROGRESS_BYTES, None, false);
             assert!(
                 matches!(next, Next::Wait(wait) if wait.as_millis() <= 500),
                 "{step}"
@@ -152,21 +163,32 @@ mod tests {
         }
         for _ in 0..5 {
             assert!(
-                matches!(tries.failed(1, None), Next::Wait(_)),
+                matches!(tries.failed(1, None, false), Next::Wait(_)),
                 "what was lost is no progress"
             );
         }
-        assert!(matches!(tries.failed(1, None), Next::GiveUp { .. }));
+        assert!(matches!(tries.failed(1, None, false), Next::GiveUp { .. }));
+    }
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_not_tried_for_long() {
+        let mut tries = tries();
+        assert!(matches!(tries.failed(0, None, true), Next::Wait(_)));
+        assert!(matches!(tries.failed(0, None, true), Next::Wait(_)));
+        assert_eq!(tries.failed(0, None, true), Next::GiveUp { tries: 3 });
     }
 
     #[test]
     fn what_the_registry_asks_for_counts_within_bounds() {
         let asked = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(
-            tries().failed(0, asked(40)),
+            tries().failed(0, asked(40), false),
             Next::Wait(Duration::from_secs(40))
         );
-        assert_eq!(tries().failed(0, asked(121)), Next::GiveUp { tries: 1 });
+        assert_eq!(
+            tries().failed(0, asked(121), false),
+            Next::GiveUp { tries: 1 }
+        );
     }
 
     #[test]
