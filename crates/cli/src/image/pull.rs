@@ -1,0 +1,113 @@
+//! `tidemill image pull`.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use tidemill_core::ByteSize;
+use tidemill_registry::{Client, ClientOptions, Credentials, Patience, PullError, Pulled};
+
+use super::answer::{ImageAnswer, line};
+use super::{Images, platform, progress, reference};
+use crate::args::ImagePullArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::output::Output;
+use crate::session;
+use crate::ui::{Ui, time};
+
+/// The answer as JSON.
+#[derive(Debug, Serialize)]
+struct Answer {
+    version: u32,
+    image: ImageAnswer,
+    /// Bytes that were not there before.
+    fetched: u64,
+}
+
+pub(super) fn pull(
+    args: &ImagePullArgs,
+    images: &Images,
+    output: &mut Output,
+    ui: &Ui,
+) -> Result<u8, Failure> {
+    let reference = reference(&args.reference)?;
+    let platform = platform(args.platform.as_deref())?;
+    let client = client(args.plain_http)?;
+    let short = reference.to_short();
+    let watch = progress::watch(&short, ui);
+    let started = Instant::now();
+    let result = session::runtime()?.block_on(async {
+        tokio::select! {
+            result = client.pull(&reference, &platform, &images.content, &watch) => Some(result),
+            _ = tokio::signal::ctrl_c() => None,
+        }
+    });
+    ui.quiet();
+    let pulled = match result {
+        Some(Ok(pulled)) => pulled,
+        Some(Err(error)) => return Err(failed(&short, &error)),
+        None => {
+            let message = format!("the pull of {short} was interrupted");
+            return Err(Failure::new(FailureKind::Interrupted, message)
+                .hint("what has come is kept: the next pull goes on with it"));
+        }
+    };
+    say(&pulled, started, ui);
+    let answer = Answer {
+        version: 1,
+        image: ImageAnswer::new(&pulled.named, &pulled.image),
+        fetched: pulled.fetched,
+    };
+    output.answer(images.format, &answer, || {
+        line(&pulled.named, &pulled.image)
+    })?;
+    Ok(0)
+}
+
+fn say(pulled: &Pulled, started: Instant, ui: &Ui) {
+    let short = pulled.named.reference.to_short();
+    if pulled.fetched == 0 {
+        ui.note(&format!("{short} was here already"));
+    } else {
+        let (fetched, took) = (ByteSize(pulled.fetched), time(started.elapsed()));
+        ui.note(&format!("{short}: {fetched} fetched in {took}"));
+    }
+}
+
+/// What talks to registries, as whom docker is signed in.
+fn client(plain_http: bool) -> Result<Client, Failure> {
+    let unable = |error: &dyn std::error::Error| {
+        Failure::new(FailureKind::Unable, "registries cannot be talked to").because(error)
+    };
+    let credentials = match docker_config() {
+        Some(path) => {
+            Credentials::read(&path).map_err(|error| unable(&error).hint(error.hint()))?
+        }
+        None => Credentials::none(),
+    };
+    Client::new(ClientOptions {
+        plain_http,
+        credentials,
+        patience: Patience::default(),
+    })
+    .map_err(|error| {
+        unable(&error).hint("install the certificates of authorities: apt install ca-certificates")
+    })
+}
+
+/// Docker's configuration: where `DOCKER_CONFIG` says, else in the home.
+fn docker_config() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let directory = match set("DOCKER_CONFIG") {
+        Some(directory) => PathBuf::from(directory),
+        None => PathBuf::from(set("HOME")?).join(".docker"),
+    };
+    Some(directory.join("config.json"))
+}
+
+fn failed(name: &str, error: &PullError) -> Failure {
+    Failure::new(FailureKind::Unable, format!("cannot pull {name}"))
+        .because(error)
+        .hint(error.hint())
+}
