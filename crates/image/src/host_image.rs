@@ -13,10 +13,6 @@ use crate::plan::{HOSTNAME, PlanError, dir_node};
 use crate::secret;
 use crate::stack::Stack;
 
-/// The machine id of every sandbox. D-Bus and others want one to exist; the host's own would tell
-/// which machine it is, and a fresh one would make runs differ.
-pub const MACHINE_ID: &str = "71de3111000040008000000000000001";
-
 /// Top-level directories with programs and libraries. On most hosts they are links into `/usr`.
 const PROGRAMS: &[&str] = &[
     "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libexec",

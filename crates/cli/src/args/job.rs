@@ -41,7 +41,7 @@ pub(crate) struct JobArgs {
     /// The root file system: host, none, dir:PATH, tar:PATH or oci:REF [default: host]
     ///
     /// `host` is this machine's own /usr, /etc and tools, read-only and without its secrets; `none` is
-    /// empty; `dir:` and `tar:` are a directory or an archive (plain, gzip, zstd) of a whole system;
+    /// empty; `dir:` and `tar:` are a directory or an archive (plain, gzip, zstd, xz) of a whole system;
     /// `oci:` is an image of a registry, such as oci:debian:12, whose own environment, user, working
     /// directory, entry point and command count where the job says nothing else.
     #[arg(long, value_name = "IMAGE", help_heading = "What the job sees")]
@@ -54,7 +54,14 @@ pub(crate) struct JobArgs {
     /// Lay files over the image; may be given several times, later ones over earlier ones
     ///
     /// `dir:SRC[=DEST]` a directory, `file:SRC=DEST` one file, `glob:PATTERN[=DEST]` what a pattern
-    /// matches, `tar:SRC[=DEST]` an archive. DEST is a path in the sandbox, `/` if left out.
+    /// matches, `tar:SRC[=DEST]` an archive (plain, gzip, zstd, xz), `stubs:PATH` an empty file, or with
+    /// a `/` at the end a directory (`{a,b}` for several), `symlinks:TARGET=LINK` a link,
+    /// `shared-libs:BINARY[=DEST]` the libraries that a program loads, `command:SCRIPT` what a script
+    /// leaves in /layer, where it starts. DEST is a path in the sandbox, `/` if left out.
+    ///
+    /// Options stand between kind and colon, as in `tar,strip=DIR,canonical:SRC`: `canonical`,
+    /// `owner=UID[.GID]`, `mode=normal|OCTAL` and `mtime=SECONDS` say what its files become, `strip=DIR`
+    /// takes leading directories off (tar, glob), `exclude=PATTERN` leaves out (glob).
     #[arg(
         long = "layer",
         value_name = "SPEC",
@@ -144,6 +151,10 @@ pub(crate) struct JobArgs {
     /// Bytes in /dev/shm, such as 256MiB, no more than --memory [default: half of the memory]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) shm: Option<String>,
+
+    /// Open files of one process [default: 65536]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(crate) open_files: Option<String>,
 
     /// Time from the program's start to its end, such as 30s, 1h30m or 90 (seconds) [default: no limit]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]

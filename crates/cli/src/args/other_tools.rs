@@ -54,10 +54,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["--shm-size"], "write --shm SIZE"),
     (&["--pids-limit"], "write --pids N"),
     (&["--stop-timeout"], "write --grace TIME"),
-    (
-        &["--ulimit"],
-        "write `limits.open_files` in a job file for --file",
-    ),
+    (&["--ulimit"], "write --open-files N"),
 ];
 
 /// Their commands, and what is written here.
