@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod cache;
 mod commands;
 mod damaged_state;
 mod durable_logs;
@@ -17,6 +18,8 @@ mod formats;
 mod granted;
 mod grants;
 mod home;
+mod image;
+mod layers;
 mod left_overs;
 mod limits;
 mod links;

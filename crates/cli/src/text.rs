@@ -3,6 +3,7 @@
 pub(crate) mod bounds;
 pub(crate) mod event;
 pub(crate) mod grant;
+pub(crate) mod layer;
 pub(crate) mod record;
 pub(crate) mod table;
 pub(crate) mod warning;

@@ -1,19 +1,22 @@
 //! `tidemill explain`: what a job would see and be granted. Layers are unpacked, nothing is run.
 
 use serde::Serialize;
-use tidemill_core::{Grant, GrantRequest, JobSpec, RootPlan};
-use tidemill_image::{PlanError, Planned, build_layer, layer_keys, plan};
+use tidemill_core::{Digest, Grant, GrantRequest, JobSpec, Layer, RootPlan};
+use tidemill_image::{
+    HostView, LayerKey, PlanError, Planned, TreeStore, build_layer, key_at, layer_keys, plan,
+};
 use tidemill_ledger::Redactor;
 use tidemill_sandbox::{Check, CheckState, probe_host};
 
 use crate::args::{ExplainArgs, Format, GlobalArgs};
+use crate::cache;
 use crate::diagnostics::render;
 use crate::failure::{Failure, FailureKind};
 use crate::job;
 use crate::output::Output;
 use crate::run::{secret_values, tree_store};
 use crate::state_dir::state_dir;
-use crate::text::{bounds, command_line, grant};
+use crate::text::{bounds, command_line, grant, layer};
 use crate::ui::{Ui, plain};
 
 /// Characters of a command that are shown.
@@ -28,6 +31,8 @@ const FOR_GRANTS: [(&str, GrantRequest); 2] =
 struct Explanation<'a> {
     version: u32,
     spec: &'a JobSpec,
+    /// What became of each layer, in their order.
+    layers: &'a [LayerState],
     workdir: &'a str,
     /// The names of all variables. Values are left out: they may be secret.
     variables: Vec<&'a str>,
@@ -52,16 +57,24 @@ pub(crate) fn explain(
     }
     let state_dir = state_dir(global.state_dir.as_deref())?;
     let host = job.host.with_state_dir(&state_dir);
-    let trees = tree_store(&state_dir.join("trees"))?;
+    let trees = tree_store(&state_dir.join("trees"), cache::bounds(global)?)?;
     let keys = layer_keys(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
-    for key in &keys {
+    let is_run = |key: &&LayerKey| key.command().is_some() || key.made_of().is_some();
+    for key in keys.iter().filter(|key| !is_run(key)) {
         build_layer(key, &trees).map_err(|error| {
             Failure::new(FailureKind::Unable, "a layer cannot be unpacked")
                 .because(&error)
                 .hint(error.hint())
         })?;
     }
-    let planned = plan(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
+    let layers = layers_of(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
+    // Nothing is run, so what a command would bring is not seen if it did not run before.
+    let mut shown = job.spec.clone();
+    let mut built = layers
+        .iter()
+        .map(|layer| layer.tree.is_some() || !layer.is_run);
+    shown.layers.retain(|_| built.next().unwrap_or(true));
+    let planned = plan(&shown, &host, &trees).map_err(|error| not_planned(&error))?;
     let lacking: Vec<Check> = probe_host()
         .checks
         .into_iter()
@@ -73,13 +86,14 @@ pub(crate) fn explain(
         Format::Json => output.json_document(&Explanation {
             version: 1,
             spec: &spec,
+            layers: &layers,
             workdir: &planned.workdir,
             variables: planned.env.iter().map(|(name, _)| name.as_str()).collect(),
             grants: &planned.grants,
             root: &planned.root,
             lacking: &lacking,
         })?,
-        Format::Text => output.line(&page(&spec, &planned, &lacking))?,
+        Format::Text => output.line(&page(&spec, &layers, &planned, &lacking))?,
     }
     Ok(0)
 }
@@ -97,7 +111,36 @@ fn not_planned(error: &PlanError) -> Failure {
         .hint(error.hint())
 }
 
-fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
+/// What became of a layer.
+#[derive(Debug, Serialize)]
+struct LayerState {
+    /// The digest of its tree, which is the same for equal content, owners, modes and times; absent if it
+    /// is used where it is, depends on the image, or is not there yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<Digest>,
+    /// True if a command makes it.
+    is_run: bool,
+}
+
+fn layers_of(
+    spec: &JobSpec,
+    host: &HostView,
+    trees: &TreeStore,
+) -> Result<Vec<LayerState>, PlanError> {
+    let state = |index| {
+        let key = key_at(spec, index, host, trees)?;
+        Ok(LayerState {
+            tree: key
+                .as_ref()
+                .filter(|key| key.is_built(trees))
+                .map(|key| trees.tree_digest(key.name()).unwrap_or(*key.name())),
+            is_run: matches!(spec.layers[index], Layer::Command { .. }),
+        })
+    };
+    (0..spec.layers.len()).map(state).collect()
+}
+
+fn page(spec: &JobSpec, layers: &[LayerState], planned: &Planned, lacking: &[Check]) -> String {
     let field = |name: &str, value: &str| format!("{name:<10}  {value}");
     let account = &planned.root.account;
     let mut lines = vec![
@@ -118,6 +161,18 @@ fn page(spec: &JobSpec, planned: &Planned, lacking: &[Check]) -> String {
     ];
     let names: Vec<String> = planned.env.iter().map(|(name, _)| plain(name)).collect();
     lines.push(field("variables", &names.join(" ")));
+    lines.push(field("image", &layer::image(&spec.image)));
+    for (layer, state) in spec.layers.iter().zip(layers) {
+        lines.push(field("layer", &layer::line(layer)));
+        if let Some(tree) = &state.tree {
+            lines.push(field("", &format!("  tree {tree}")));
+        } else if state.is_run {
+            lines.push(field(
+                "",
+                "  it did not run yet, so what it brings is not shown",
+            ));
+        }
+    }
     lines.push(String::new());
     lines.push("what it is granted of this machine:".to_owned());
     lines.extend(
