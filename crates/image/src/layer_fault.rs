@@ -34,6 +34,14 @@ pub enum LayerFault {
         /// The path.
         path: String,
     },
+    /// Something is to be made below what the same layer makes as a file or link.
+    #[error("`{path}` cannot lie in `{above}`, which the same layer makes as a file or link")]
+    BelowFile {
+        /// The path.
+        path: String,
+        /// The file or link.
+        above: String,
+    },
     /// The image has a file where the output of a command goes.
     #[error("the image has a file at `{COMMAND_OUTPUT}`, where the output of a command goes")]
     NoPlaceForOutput,
@@ -83,6 +91,7 @@ impl LayerFault {
             }
             Self::Braces { .. } => "write `{a,b}` for one path with `a` and one with `b`".into(),
             Self::IsDir { path } => format!("write {path}/ for a directory, or choose another path"),
+            Self::BelowFile { above, .. } => format!("write {above}/ for a directory"),
             Self::NoPlaceForOutput => "use another image, or make the layer elsewhere".into(),
             Self::Program { source, .. } => source.hint(),
             Self::LibraryMissing { .. } => {
@@ -100,7 +109,10 @@ impl LayerFault {
     /// The stable code of what happened.
     pub const fn code(&self) -> ReasonCode {
         match self {
-            Self::NotBelow { .. } | Self::Braces { .. } | Self::IsDir { .. } => ReasonCode::BadSpec,
+            Self::NotBelow { .. }
+            | Self::Braces { .. }
+            | Self::IsDir { .. }
+            | Self::BelowFile { .. } => ReasonCode::BadSpec,
             Self::NoSuchDir { .. }
             | Self::NoPlaceForOutput
             | Self::Program { .. }

@@ -102,6 +102,7 @@ fn add(
         groups.entry(at).or_default().insert(rest, what);
     }
     for (at, entries) in groups {
+        refuse_below_files(&at, &entries)?;
         let tree = Made {
             entries: &entries,
             attributes,
@@ -113,6 +114,23 @@ fn add(
             why: "made by a layer".to_owned(),
         };
         stack.lay_dir(&source, &at, trees)?;
+    }
+    Ok(())
+}
+
+/// Refuses an entry that would lie in one that is no directory.
+fn refuse_below_files(at: &str, entries: &BTreeMap<String, Placed>) -> Result<(), PlanError> {
+    for path in entries.keys() {
+        let above = path.match_indices('/').map(|(index, _)| &path[..index]);
+        for above in above {
+            if entries.get(above).is_some_and(|what| *what != Placed::Dir) {
+                let whole = |path: &str| format!("{}/{path}", at.trim_end_matches('/'));
+                return Err(PlanError::Layer(LayerFault::BelowFile {
+                    path: whole(path),
+                    above: whole(above),
+                }));
+            }
+        }
     }
     Ok(())
 }
@@ -242,5 +260,101 @@ impl Made<'_> {
         };
         rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An image with some directories, a file and links.
+    fn image(at: &Path) -> Source {
+        for dir in ["a", "a/a", "b"] {
+            fs::create_dir(at.join(dir)).unwrap();
+            fs::set_permissions(at.join(dir), fs::Permissions::from_mode(0o711)).unwrap();
+        }
+        fs::write(at.join("a/f"), "").unwrap();
+        symlink("a", at.join("l")).unwrap();
+        symlink("/b/gone", at.join("a/g")).unwrap();
+        Source {
+            path: at.to_str().unwrap().to_owned(),
+            owners: Owners::AsIs,
+            known_as: "an image".to_owned(),
+            why: "a test".to_owned(),
+        }
+    }
+
+    fn entry() -> impl Strategy<Value = (String, Placed)> {
+        let names =
+            prop::collection::vec(prop::sample::select(vec!["a", "b", "f", "g", "l"]), 1..4);
+        let what = prop_oneof![
+            Just(Placed::Dir),
+            Just(Placed::File),
+            Just(Placed::Link("/b".to_owned())),
+        ];
+        (names, what).prop_map(|(names, what)| (format!("/{}", names.join("/")), what))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_was_made_is_there_and_directories_stay_as_they_are(
+            entries in prop::collection::vec(entry(), 1..6)
+        ) {
+            let base = tempfile::tempdir().unwrap();
+            let at = fs::canonicalize(base.path()).unwrap().join("image");
+            fs::create_dir(&at).unwrap();
+            let trees = TreeStore::open(base.path().join("trees")).unwrap();
+            let mut stack = Stack::new(true);
+            stack.add_image_tree(&image(&at));
+            let attributes = Attributes::default();
+            for (path, what) in &entries {
+                let one = [(path.clone(), what.clone())];
+                if let Err(error) = add(one, &attributes, Owners::AsIs, &trees, &mut stack) {
+                    prop_assert!(!error.hint().is_empty());
+                    continue;
+                }
+                let (above, name) = path.rsplit_once('/').unwrap();
+                let above = if above.is_empty() { "/" } else { above };
+                let parent = stack.resolve(above).unwrap().path;
+                let found = stack.look_at(&parent, name).unwrap();
+                let is_there = match what {
+                    Placed::Dir => matches!(found, Found::Dir(_)) || stack.resolve(path).is_ok(),
+                    Placed::File => matches!(found, Found::File(_)),
+                    Placed::Link(target) => found == Found::Link(target.clone()),
+                };
+                prop_assert!(is_there, "{path} {what:?}: {found:?}");
+            }
+            // What is overlaid shows the attributes of its top, which has to be as the image's own.
+            for mount in &stack.mounts {
+                let lowest = fs::symlink_metadata(&mount.source).unwrap();
+                let is_of_image = Path::new(&mount.source).starts_with(&at);
+                prop_assert!(!is_of_image || lowest.permissions().mode() & 0o777 == 0o711);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_lies_in_a_file_of_the_same_layer() {
+        let base = tempfile::tempdir().unwrap();
+        let trees = TreeStore::open(base.path().join("trees")).unwrap();
+        let entries = ["/x", "/x/y"].map(|path| (path.to_owned(), Placed::File));
+        let mut stack = Stack::new(true);
+        let error = add(
+            entries,
+            &Attributes::default(),
+            Owners::AsIs,
+            &trees,
+            &mut stack,
+        );
+        let error = error.unwrap_err();
+        assert!(
+            error.to_string().contains("`/x/y` cannot lie in `/x`"),
+            "{error}"
+        );
+        assert!(error.hint().contains("write /x/"), "{}", error.hint());
     }
 }

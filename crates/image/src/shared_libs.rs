@@ -261,3 +261,7 @@ impl Libraries {
         None
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;
