@@ -48,7 +48,7 @@ pub enum Grant {
 }
 
 /// What a job may do with a path of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PathAccess {
     /// Read and execute.

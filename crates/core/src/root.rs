@@ -9,7 +9,7 @@ use crate::job::User;
 
 /// What the sandbox builds as the root of a job. Steps are taken in the order of the fields, and in
 /// each field in the order of the list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RootPlan {
     /// Read-only trees that are stacked into `/`, the lowest first. Over them lies the private layer.
     pub trees: Vec<Tree>,
@@ -63,7 +63,7 @@ pub enum Allow {
 }
 
 /// Who the job is inside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Account {
     /// User and group number inside.
     pub user: User,
@@ -74,7 +74,7 @@ pub struct Account {
 }
 
 /// One read-only tree of the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Tree {
     /// An absolute path on the host.
     pub path: String,
@@ -102,7 +102,7 @@ pub enum Owners {
 }
 
 /// An empty directory or a symbolic link in the root.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Node {
     /// A directory (its parents are made too).
@@ -124,7 +124,7 @@ pub enum Node {
 }
 
 /// A directory or file of the host that appears inside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RootMount {
     /// An absolute path on the host, without symbolic links.
     pub source: String,
@@ -146,7 +146,7 @@ pub struct RootMount {
 }
 
 /// A small file, readable by all.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratedFile {
     /// An absolute path inside; the directory is made if missing.
     pub path: String,

@@ -5,10 +5,9 @@ pub(crate) mod outcome;
 mod pump;
 pub(crate) mod stop;
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,15 +81,6 @@ impl Attempt {
         })?;
         if !self.stop.may_start() {
             return Err(Box::new(not_started()));
-        }
-        if let Some(scratch) = &self.scratch {
-            let made = DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(scratch);
-            made.map_err(|error| {
-                Box::new(set_up("make the directory for the private layer", &error))
-            })?;
         }
         let wiring = self
             .wire()

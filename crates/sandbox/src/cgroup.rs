@@ -641,6 +641,11 @@ fn set_legacy(
             if grows {
                 files.reverse();
             }
+            // Buffers of TCP and UDP are counted apart, where the kernel counts them at all.
+            let sockets = path.join("memory.kmem.tcp.limit_in_bytes");
+            if sockets.exists() {
+                files.push(sockets);
+            }
             for file in files {
                 write(&file, &memory)?;
             }

@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -26,9 +26,10 @@ use tidemill_tree::Measured;
 
 use crate::in_use::{InUse, in_use};
 use crate::landlock_wall;
-use crate::request::{Order, SandboxRequest, StartError, Stdio};
-use crate::rootfs::{self, Prepared, Sizes, Step, StepError};
-use crate::seccomp::{Filter, FilterKind, RefusalNotes, RefusedCall};
+use crate::request::{Order, StartError, Stdio, Work};
+use crate::rootfs::{self, Prepared, Site, Sizes, Step, StepError};
+use crate::seccomp::{Filter, FilterKind, RefusalNotes, RefusedCall, SetId};
+use crate::shares::Shares;
 use crate::sys::mount::{open_in_root, space};
 use crate::sys::{process, socket, terminal};
 
@@ -56,6 +57,8 @@ const FILE_BYTES_MAX: u64 = 1 << 40;
 pub(crate) enum Report {
     /// Nothing runs.
     Failed { error: StartError },
+    /// The root is built, and the job's work is waited for.
+    Built,
     /// The program was exec'd.
     Started,
     /// The main process ended and the rest is gone.
@@ -85,32 +88,47 @@ pub(crate) enum Report {
 /// What process 1 is made with.
 #[derive(Debug)]
 pub(crate) struct Birth {
-    pub(crate) request: SandboxRequest,
+    pub(crate) root: RootPlan,
+    pub(crate) bounds: Bounds,
     pub(crate) prepared: Prepared,
-    pub(crate) stdio: Stdio,
-    pub(crate) sizes: Sizes,
-    pub(crate) builder: User,
-    pub(crate) denies_groups: bool,
-    pub(crate) filter: FilterKind,
-    /// The CPUs that the job is kept on, if its limit says fewer than there are.
-    pub(crate) cpus: Option<Vec<usize>>,
-    /// True if process 1 itself has to bound memory, because no control group does.
-    pub(crate) watch_memory: bool,
-    /// True if process 1 itself has to count processes, because no control group does.
-    pub(crate) watch_pids: bool,
-    /// The bound of a private layer on disk, which process 1 itself has to keep.
-    pub(crate) disk_limit: Option<u64>,
+    /// What is done in the root; if absent, it comes over the channel.
+    pub(crate) task: Option<Task>,
     /// Readable when the launcher has mapped the ids.
     pub(crate) ready: OwnedFd,
     /// To and from the launcher.
     pub(crate) channel: OwnedFd,
 }
 
+/// What holds for a sandbox whatever its job does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// The job's limits, as far as the root shows them.
+    pub(crate) limits: Limits,
+    pub(crate) sizes: Sizes,
+    pub(crate) builder: User,
+    pub(crate) denies_groups: bool,
+    pub(crate) filter: FilterKind,
+    pub(crate) shares: Shares,
+    /// True if process 1 itself has to bound memory, because no control group does.
+    pub(crate) watch_memory: bool,
+    /// True if process 1 itself has to count processes, because no control group does.
+    pub(crate) watch_pids: bool,
+    /// The bound of a private layer on disk, which process 1 itself has to keep.
+    pub(crate) disk_limit: Option<u64>,
+}
+
+/// What is done in a root.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) work: Work,
+    pub(crate) stdio: Stdio,
+}
+
 /// The life of process 1. Does not return.
 pub(crate) fn live(birth: Birth) -> ! {
     let channel = birth.channel.try_clone();
     let failed = match start(birth) {
-        Ok((watch, request)) => watch.run(&request),
+        Ok(watch) => watch.run(),
         Err(error) => error,
     };
     if let Ok(channel) = channel {
@@ -132,6 +150,7 @@ struct Watch {
     shared_memory: OwnedFd,
     main: i32,
     asked: Asked,
+    waits_for_children: bool,
     /// When process 1 itself ends the job.
     deadline: Option<Instant>,
     time_limit: bool,
@@ -165,36 +184,85 @@ struct DiskWatch {
     next: Instant,
 }
 
-fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
-    let Birth {
-        request,
-        prepared,
-        stdio,
-        sizes,
-        builder,
-        denies_groups,
-        filter,
-        cpus,
-        ..
-    } = birth;
+/// A root that is built, and what process 1 has opened on the way.
+struct Stage {
+    site: Site,
+    shared_memory: OwnedFd,
+    children: OwnedFd,
+    eagerness: OomEagerness,
+}
+
+fn start(birth: Birth) -> Result<Watch, StartError> {
     process::set_name(c"tidemill-init");
     process::die_with_parent().step(|| "ask to end with the launcher".to_owned())?;
     let mut go = [0_u8; 1];
-    let count = fs::File::from(birth.ready)
-        .read(&mut go)
-        .step(|| "wait for the id map".to_owned())?;
+    let count =
+        rustix::io::read(&birth.ready, &mut go).step(|| "wait for the id map".to_owned())?;
     if count == 0 {
         process::exit_now(1);
     }
+    let stage = build(birth.prepared, &birth.root, &birth.bounds)?;
+    let Task { work, stdio } = match birth.task {
+        Some(task) => task,
+        None => wait_for_task(birth.channel.as_fd())?,
+    };
+    stage.site.replace(&work.replaced)?;
+    if let Some(cpus) = &work.cpus {
+        process::keep_on_cpus(cpus).step(|| "keep the job on its CPUs".to_owned())?;
+    }
+    let bounds = birth.bounds;
+    // Where the job's user is the builder too, process 1 counts as one of its processes. Where a
+    // control group counts, it has to be the first to refuse, because it tells of it.
+    let is_builder = bounds.builder.uid == birth.root.account.user.uid;
+    let walls = Walls {
+        denies_groups: bounds.denies_groups,
+        filter: bounds.filter,
+        spare: u64::from(is_builder) + u64::from(!bounds.watch_pids),
+    };
+    stage.eagerness.set(JOB_EAGERNESS);
+    let (main, listener) = start_job(&birth.root, &work, stdio, walls)?;
+    stage.eagerness.take_back();
+    Ok(Watch {
+        channel: birth.channel,
+        children: stage.children,
+        site: stage.site.directory,
+        shared_memory: stage.shared_memory,
+        main,
+        asked: Asked::Nothing,
+        waits_for_children: work.wait_children,
+        deadline: (work.limits.timeout)
+            .and_then(|limit| now().checked_add(limit.as_duration()))
+            .map(|end| end + TIME_LIMIT_MARGIN),
+        time_limit: false,
+        refusals: RefusalNotes::new(listener),
+        started: now(),
+        memory_limit: (work.limits.memory)
+            .map(|size| size.0)
+            .filter(|_| bounds.watch_memory),
+        peak_memory: 0,
+        memory_kills: 0,
+        memory_victim: None,
+        pids_limit: (bounds.watch_pids).then(|| u64::from(work.limits.pids)),
+        peak_pids: 1,
+        disk_full: false,
+        shared_memory_full: false,
+        disk: (bounds.disk_limit).map(|limit| DiskWatch { limit, next: now() }),
+    })
+}
+
+/// Builds the root and goes into it: all that can be done before the job's program is known.
+fn build(prepared: Prepared, root: &RootPlan, bounds: &Bounds) -> Result<Stage, StartError> {
     let eagerness = OomEagerness::open();
     let children = process::child_signals().step(|| "watch for ended children".to_owned())?;
-    process::become_user(builder.uid, builder.gid, denies_groups)
+    let builder = bounds.builder;
+    process::become_user(builder.uid, builder.gid, bounds.denies_groups)
         .step(|| "become the builder of the sandbox".to_owned())?;
     // Changing the user clears it.
     process::die_with_parent().step(|| "ask to end with the launcher".to_owned())?;
+    bounds.shares.keep();
     rustix::process::umask(Mode::empty());
     process::set_host_name("tidemill").step(|| "set the host name".to_owned())?;
-    let site = rootfs::build(prepared, &request.root, &request.limits, sizes, builder)?;
+    let site = rootfs::build(prepared, root, &bounds.limits, bounds.sizes, builder)?;
     let shared_memory = rustix::fs::open(
         "/dev/shm",
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -204,51 +272,31 @@ fn start(birth: Birth) -> Result<(Watch, SandboxRequest), StartError> {
     // Memory and /proc entries of this process are nobody's business. Only now: a process that is
     // not dumpable does not own its own /proc entries.
     process::set_undumpable().step(|| "become undumpable".to_owned())?;
-    if let Some(cpus) = &cpus {
-        process::keep_on_cpus(cpus).step(|| "keep the job on its CPUs".to_owned())?;
-    }
-    // Where the job's user is the builder too, process 1 counts as one of its processes. Where a
-    // control group counts, it has to be the first to refuse, because it tells of it.
-    let spare =
-        u64::from(builder.uid == request.root.account.user.uid) + u64::from(!birth.watch_pids);
-    eagerness.set(JOB_EAGERNESS);
-    let walls = Walls {
-        denies_groups,
-        filter,
-        spare,
-    };
-    let (main, listener) = start_job(&request, stdio, walls)?;
-    eagerness.take_back();
-    let watch = Watch {
-        channel: birth.channel,
-        children,
+    Ok(Stage {
         site,
         shared_memory,
-        main,
-        asked: Asked::Nothing,
-        deadline: (request.limits.timeout)
-            .and_then(|limit| now().checked_add(limit.as_duration()))
-            .map(|end| end + TIME_LIMIT_MARGIN),
-        time_limit: false,
-        refusals: RefusalNotes::new(listener),
-        started: now(),
-        memory_limit: request
-            .limits
-            .memory
-            .map(|size| size.0)
-            .filter(|_| birth.watch_memory),
-        peak_memory: 0,
-        memory_kills: 0,
-        memory_victim: None,
-        pids_limit: (birth.watch_pids).then(|| u64::from(request.limits.pids)),
-        peak_pids: 1,
-        disk_full: false,
-        shared_memory_full: false,
-        disk: birth
-            .disk_limit
-            .map(|limit| DiskWatch { limit, next: now() }),
+        children,
+        eagerness,
+    })
+}
+
+/// Waits for what is to be done in a root that is built.
+fn wait_for_task(channel: BorrowedFd<'_>) -> Result<Task, StartError> {
+    tell(channel, &Report::Built);
+    let (message, fds) = socket::receive(channel, true).step(|| "wait for the job".to_owned())?;
+    let mut fds = fds.into_iter();
+    let (Some(stdin), Some(stdout), Some(stderr)) = (fds.next(), fds.next(), fds.next()) else {
+        // The warden is gone, or needs no further sandbox like the last.
+        process::exit_now(1);
     };
-    Ok((watch, request))
+    Ok(Task {
+        work: Work::unpack(&message, fds.next())?,
+        stdio: Stdio {
+            stdin,
+            stdout,
+            stderr,
+        },
+    })
 }
 
 /// How readily the kernel ends this process when memory runs out. It is opened before this process
@@ -306,13 +354,14 @@ struct Walls {
 /// Starts the job and waits until its program was exec'd. Gives its pid, and the descriptor that tells
 /// of refused calls.
 fn start_job(
-    request: &SandboxRequest,
+    root: &RootPlan,
+    work: &Work,
     stdio: Stdio,
     walls: Walls,
 ) -> Result<(i32, Option<OwnedFd>), StartError> {
     let (ours, theirs) = socket::pair().step(|| "make a socket pair".to_owned())?;
     let mut live = || {
-        let error = become_job(request, &stdio, walls, &theirs);
+        let error = become_job((root, work), &stdio, walls, &theirs);
         let bytes = serde_json::to_vec(&error).unwrap_or_default();
         // If process 1 is gone, so is this process in a moment.
         socket::send(theirs.as_fd(), &bytes, &[]).ok();
@@ -345,20 +394,25 @@ fn start_job(
 }
 
 /// Turns this process into the job. Returns only if that failed.
-fn become_job(request: &SandboxRequest, stdio: &Stdio, walls: Walls, init: &OwnedFd) -> StartError {
-    match wall_in(request, stdio, walls, init) {
-        Ok(()) => execute(request),
+fn become_job(
+    (root, work): (&RootPlan, &Work),
+    stdio: &Stdio,
+    walls: Walls,
+    init: &OwnedFd,
+) -> StartError {
+    match wall_in((root, work), stdio, walls, init) {
+        Ok(()) => execute(work),
         Err(error) => error,
     }
 }
 
 fn wall_in(
-    request: &SandboxRequest,
+    (root, work): (&RootPlan, &Work),
     stdio: &Stdio,
     walls: Walls,
     init: &OwnedFd,
 ) -> Result<(), StartError> {
-    let user = request.root.account.user;
+    let user = root.account.user;
     rustix::process::setsid().step(|| "lead a session".to_owned())?;
     let [stdin, stdout, stderr] =
         [&stdio.stdin, &stdio.stdout, &stdio.stderr].map(|fd| process::copy_up(fd.as_fd()));
@@ -367,23 +421,23 @@ fn wall_in(
         process::duplicate_onto(source.as_fd(), target)
             .step(|| format!("set descriptor {target}"))?;
     }
-    if request.tty {
+    if work.tty {
         terminal::take_control(rustix::stdio::stdin())
             .step(|| "take the terminal as the controlling one".to_owned())?;
     }
     process::close_on_exec_from(3).step(|| "close what is not the job's".to_owned())?;
     process::restore_signals();
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    limit(&request.limits, walls.spare)?;
+    limit(&work.limits, walls.spare)?;
     process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
     process::become_user(user.uid, user.gid, walls.denies_groups)
         .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
-    enter(&request.workdir)?;
-    if request.tty {
+    enter(&work.workdir)?;
+    if work.tty {
         reopen_terminal()?;
     }
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
-    landlock_wall::build(&request.root)?;
+    landlock_wall::build(root)?;
     process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
     let listener = Filter::of(walls.filter)
         .install()
@@ -395,10 +449,19 @@ fn wall_in(
     Ok(())
 }
 
-/// Which filter a job with this root has. `owns_groups` tells that its control groups are the caller's.
-pub(crate) fn filter_kind(root: &RootPlan, owns_groups: bool) -> FilterKind {
+/// Which filter a job has. `is_measured` tells that nothing but measuring bounds its private layer,
+/// `owns_groups` that its control groups are the caller's.
+pub(crate) fn filter_kind(root: &RootPlan, is_measured: bool, owns_groups: bool) -> FilterKind {
+    let set_id = if (root.mounts.iter()).any(|mount| mount.access == PathAccess::Write) {
+        SetId::None
+    } else if root.account.user.uid == 0 {
+        SetId::All
+    } else {
+        SetId::Group
+    };
     FilterKind {
-        writes_to_host: (root.mounts.iter()).any(|mount| mount.access == PathAccess::Write),
+        set_id,
+        is_measured,
         user_namespaces: root.allow.contains(&Allow::UserNamespaces)
             || root.allow.contains(&Allow::Fuse),
         owns_groups,
@@ -475,31 +538,31 @@ fn enter(workdir: &str) -> Result<(), StartError> {
     rustix::process::fchdir(&directory).map_err(|error| wrong(error.into()))
 }
 
-fn execute(request: &SandboxRequest) -> StartError {
+fn execute(work: &Work) -> StartError {
     let not_found = |searched: Option<String>| StartError::ProgramNotFound {
-        program: request.program.clone(),
+        program: work.program.clone(),
         searched,
     };
     let not_executable = |error: &io::Error| StartError::ProgramNotExecutable {
-        program: request.program.clone(),
+        program: work.program.clone(),
         error: error.to_string(),
     };
     let text = |part: &str| CString::new(part).unwrap_or_default();
-    let arguments: Vec<CString> = std::iter::once(&request.program)
-        .chain(&request.args)
+    let arguments: Vec<CString> = std::iter::once(&work.program)
+        .chain(&work.args)
         .map(|part| text(part))
         .collect();
-    let environment: Vec<CString> = request
+    let environment: Vec<CString> = work
         .env
         .iter()
         .map(|(name, value)| text(&format!("{name}={value}")))
         .collect();
-    if request.program.contains('/') {
-        let error = process::execute(&text(&request.program), &arguments, &environment);
+    if work.program.contains('/') {
+        let error = process::execute(&text(&work.program), &arguments, &environment);
         return match error.raw_os_error() {
-            Some(libc::ENOENT) if fs::symlink_metadata(&request.program).is_ok() => {
+            Some(libc::ENOENT) if fs::symlink_metadata(&work.program).is_ok() => {
                 StartError::ProgramNotExecutable {
-                    program: request.program.clone(),
+                    program: work.program.clone(),
                     error: "it is there, but its interpreter or loader is not".to_owned(),
                 }
             }
@@ -507,14 +570,14 @@ fn execute(request: &SandboxRequest) -> StartError {
             _ => not_executable(&error),
         };
     }
-    let path = request
+    let path = work
         .env
         .iter()
         .find(|(name, _)| name == "PATH")
         .map_or("", |(_, value)| value);
     let mut refused = None;
     for directory in path.split(':').filter(|directory| !directory.is_empty()) {
-        let candidate = format!("{directory}/{}", request.program);
+        let candidate = format!("{directory}/{}", work.program);
         let error = process::execute(&text(&candidate), &arguments, &environment);
         match error.raw_os_error() {
             Some(libc::ENOENT) if fs::symlink_metadata(&candidate).is_ok() => {
@@ -536,13 +599,13 @@ fn execute(request: &SandboxRequest) -> StartError {
 
 impl Watch {
     /// Watches until all is over. Does not return; the type says what [`live`] does if it could.
-    fn run(mut self, request: &SandboxRequest) -> StartError {
+    fn run(mut self) -> StartError {
         tell(self.channel.as_fd(), &Report::Started);
         let main = self.wait_for_main();
         let wall = self.started.elapsed();
         // One more than there are now: the main one has just gone.
         self.look_at_processes(1);
-        let killed = self.end_the_rest(request.wait_children);
+        let killed = self.end_the_rest(self.waits_for_children);
         self.look();
         let (user_ms, system_ms, largest) = process::children_usage();
         let used = match &self.disk {

@@ -2,8 +2,8 @@
 //!
 //! It belongs to the launcher's user namespace and not to a job's, so that no job can change anything in
 //! it. To make one takes longer than all other namespaces together, so it is kept from job to job, one
-//! at a time, as long as no job has made a socket of a network in it, which process 1 hears of. What it
-//! tells itself (no socket is left, the kernel's counters are what they were) is looked at too.
+//! at a time, as long as no job has made a socket of a network in it, which process 1 hears of. That no
+//! socket is left is looked at too.
 
 use std::fs::File;
 use std::io;
@@ -24,15 +24,6 @@ pub(crate) struct JobNetwork {
     unused: [String; FILES.len()],
 }
 
-/// How a job has left its network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NetworkUse {
-    /// True if nothing tells that it was used.
-    pub(crate) is_as_new: bool,
-    /// True if something inside wanted to reach an address that only a network has.
-    pub(crate) was_missed: bool,
-}
-
 impl JobNetwork {
     /// Makes a new one and enters it.
     ///
@@ -44,36 +35,38 @@ impl JobNetwork {
         // Kept open: they go on to tell of this namespace. A kernel without one of them has none of
         // what it tells of.
         let files = FILES.map(|name| File::open(format!("/proc/self/net/{name}")).ok());
-        let unused = look(&files);
+        let unused = look_at_all(&files);
         Ok(Self { files, unused })
     }
 
-    /// Looks at how it was used.
-    pub(crate) fn look(&self) -> NetworkUse {
-        let now = look(&self.files);
-        let is_as_new = now == self.unused;
-        NetworkUse {
-            is_as_new,
-            was_missed: !is_as_new && unreached::attempts(&now[1], &now[2]) > 0,
-        }
+    /// True if no socket is left in it. To be asked when every process of the job is gone, and of a job
+    /// that has made none of a network: what a socket leaves behind does not all show.
+    pub(crate) fn is_as_new(&self) -> bool {
+        look(0, self.files[0].as_ref()) == self.unused[0]
+    }
+
+    /// True if something inside wanted to reach an address that only a network has.
+    pub(crate) fn was_missed(&self) -> bool {
+        let [_, now, now_v6] = look_at_all(&self.files);
+        let is_unused = now == self.unused[1] && now_v6 == self.unused[2];
+        !is_unused && unreached::attempts(&now, &now_v6) > 0
     }
 }
 
-fn look(files: &[Option<File>; FILES.len()]) -> [String; FILES.len()] {
-    let mut index = 0;
-    files.each_ref().map(|file| {
-        let mut bytes = [0; 8192];
-        let length = file
-            .as_ref()
-            .and_then(|file| file.read_at(&mut bytes, 0).ok());
-        let text = String::from_utf8_lossy(&bytes[..length.unwrap_or(0)]);
-        index += 1;
-        if index == 1 {
-            of_this_namespace(&text)
-        } else {
-            text.into_owned()
-        }
-    })
+fn look_at_all(files: &[Option<File>; FILES.len()]) -> [String; FILES.len()] {
+    std::array::from_fn(|index| look(index, files[index].as_ref()))
+}
+
+/// What one of [`FILES`] says.
+fn look(index: usize, file: Option<&File>) -> String {
+    let mut bytes = [0; 8192];
+    let length = file.and_then(|file| file.read_at(&mut bytes, 0).ok());
+    let text = String::from_utf8_lossy(&bytes[..length.unwrap_or(0)]);
+    if index == 0 {
+        of_this_namespace(&text)
+    } else {
+        text.into_owned()
+    }
 }
 
 /// What `/proc/net/sockstat` tells of one namespace: the memory of sockets and the orphans in it are

@@ -1,6 +1,7 @@
 //! The owner's side of the launcher process.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -8,8 +9,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio as ProcessStdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tidemill_core::Grant;
 use tidemill_core::job::Network;
+use tidemill_core::{Grant, RootPlan};
 
 use crate::identity::Identity;
 use crate::request::{
@@ -97,21 +98,27 @@ struct Link {
     jobs: u64,
     /// True if it is known to start the next one without delay.
     is_ready: bool,
+    /// Which root its last sandbox had.
+    last_root: Option<u64>,
+    /// True if it has built a sandbox with that root ahead.
+    has_built: bool,
 }
 
 impl Link {
     /// Looks whether the warden has said that it is ready. False if it is gone.
     fn look(&mut self) -> bool {
-        while !self.is_ready {
+        loop {
             match socket::receive(self.socket.as_fd(), false) {
                 Ok((bytes, _)) if bytes.is_empty() => return false,
                 Ok((bytes, _)) => {
-                    self.is_ready = matches!(serde_json::from_slice(&bytes), Ok(Notice::Ready));
+                    if let Ok(Notice::Ready { ahead }) = serde_json::from_slice(&bytes) {
+                        self.is_ready = true;
+                        self.has_built = ahead;
+                    }
                 }
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             }
         }
-        true
     }
 }
 
@@ -178,17 +185,27 @@ impl Launcher {
             .map_err(|error| gone(&error))
     }
 
-    /// A warden for a sandbox: one that is ready, else the one that will be ready first, else a new one.
-    fn take_warden(&self, network: Network) -> Result<Link, StartError> {
+    /// A warden for a sandbox with this root: one that has built it, else one that is ready and has built
+    /// nothing for others, else any that is ready, else the one that will be ready first, else a new one.
+    fn take_warden(&self, network: Network, root: u64) -> Result<Link, StartError> {
         let mut wardens = self.wardens();
         wardens.idle.retain_mut(Link::look);
-        let is_fit = |link: &Link| link.network == network;
-        let ready = wardens
-            .idle
-            .iter()
-            .rposition(|link| is_fit(link) && link.is_ready);
-        let chosen = ready.or_else(|| wardens.idle.iter().position(is_fit));
-        let link = match chosen {
+        let rank = |link: &Link| match (link.is_ready, link.has_built) {
+            (true, true) if link.last_root == Some(root) => 3,
+            (true, false) => 2,
+            (true, true) => 1,
+            (false, _) => 0,
+        };
+        let fit = wardens.idle.iter().enumerate();
+        let fit = fit.filter(|(_, link)| link.network == network);
+        // Of those that are ready the one that ran last, whose memory is warm; else the one that ran first.
+        let chosen = fit.max_by_key(|(index, link)| {
+            let order = isize::try_from(*index).unwrap_or(isize::MAX);
+            let rank = rank(link);
+            (rank, if rank == 0 { -order } else { order })
+        });
+        let chosen = chosen.map(|(index, _)| index);
+        let mut link = match chosen {
             Some(index) => wardens.idle.remove(index),
             None => self.demand_warden(network)?,
         };
@@ -198,6 +215,8 @@ impl Launcher {
             wardens.idle.push(spare);
         }
         wardens.busy += 1;
+        link.has_built = false;
+        link.last_root = Some(root);
         Ok(link)
     }
 
@@ -254,7 +273,8 @@ impl Launcher {
     /// # Errors
     /// Why nothing runs: the job's fault or the runner's.
     pub fn spawn(&self, request: &SandboxRequest, stdio: Stdio) -> Result<Sandbox, StartError> {
-        let mut link = self.take_warden(request.network)?;
+        let root = hash_of(&request.root);
+        let mut link = self.take_warden(request.network, root)?;
         let job = link.jobs;
         link.jobs += 1;
         let started = self.start_in(&link, job, request, stdio);
@@ -299,7 +319,7 @@ impl Launcher {
         match self.hear(&link.socket, &request.name)? {
             Notice::Started { missing } => Ok(missing),
             Notice::StartFailed { error } => Err(error),
-            Notice::Ended { .. } | Notice::Ready => Err(out_of_turn()),
+            Notice::Ended { .. } | Notice::Ready { .. } => Err(out_of_turn()),
         }
     }
 
@@ -328,7 +348,16 @@ fn demand_warden(launcher: BorrowedFd<'_>, network: Network) -> io::Result<Link>
         network,
         jobs: 0,
         is_ready: false,
+        last_root: None,
+        has_built: false,
     })
+}
+
+/// Tells roots apart well enough to choose a warden by.
+fn hash_of(root: &RootPlan) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    root.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn gone(error: &io::Error) -> StartError {
@@ -352,7 +381,7 @@ fn hear(link: &OwnedFd) -> Result<Notice, StartError> {
             });
         }
         match serde_json::from_slice(&bytes).map_err(|error| gone(&error.into()))? {
-            Notice::Ready => {}
+            Notice::Ready { .. } => {}
             notice => return Ok(notice),
         }
     }
@@ -441,7 +470,7 @@ impl Sandbox {
         match notice {
             Notice::Ended { ended } => Ok(ended),
             Notice::StartFailed { error } => Err(error),
-            Notice::Started { .. } | Notice::Ready => Err(out_of_turn()),
+            Notice::Started { .. } | Notice::Ready { .. } => Err(out_of_turn()),
         }
     }
 }

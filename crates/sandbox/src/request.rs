@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidemill_core::job::Network;
 use tidemill_core::{ByteSize, Grant, Limits, Reason, ReasonCode, RootPlan, Usage};
@@ -35,9 +36,44 @@ pub struct SandboxRequest {
     pub tty: bool,
     /// True to wait for processes that outlive the main one.
     pub wait_children: bool,
-    /// A directory on disk for a private layer whose limit is more than half of the host's memory. A
-    /// smaller one is in memory, where the file system itself keeps the limit.
+    /// Where a directory on disk is made for a private layer whose limit is more than half of the host's
+    /// memory. A smaller one is in memory, where the file system itself keeps the limit.
     pub scratch: Option<PathBuf>,
+}
+
+/// What a process 1 that has built its root still has to be told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) program: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) workdir: String,
+    pub(crate) limits: Limits,
+    pub(crate) tty: bool,
+    pub(crate) wait_children: bool,
+    /// The CPUs that the job is kept on, if its limit says fewer than there are.
+    pub(crate) cpus: Option<Vec<usize>>,
+    /// Entries of /proc that are replaced and have changed since the root was built, with what they
+    /// say now.
+    pub(crate) replaced: Vec<(String, String)>,
+}
+
+impl SandboxRequest {
+    /// The root, and what is to be done in it.
+    pub(crate) fn split(self) -> (RootPlan, Work) {
+        let work = Work {
+            program: self.program,
+            args: self.args,
+            env: self.env,
+            workdir: self.workdir,
+            limits: self.limits,
+            tty: self.tty,
+            wait_children: self.wait_children,
+            cpus: None,
+            replaced: Vec::new(),
+        };
+        (self.root, work)
+    }
 }
 
 /// The standard descriptors of a job.
@@ -238,7 +274,10 @@ pub struct Oom {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Notice {
     /// The next job can be started without delay.
-    Ready,
+    Ready {
+        /// True if a sandbox like that of the last job is built already.
+        ahead: bool,
+    },
     /// The program was exec'd.
     Started {
         /// Walls that this host cannot build.
@@ -280,10 +319,37 @@ pub(crate) struct Spawn<R = SandboxRequest> {
     request: Option<R>,
 }
 
-impl Spawn<&SandboxRequest> {
-    /// A message of this many bytes is still sent as one.
-    const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// A message of this many bytes is still sent as one.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
 
+/// A message around a body, and the file with the body if the message would be too long with it.
+fn pack<'a, B: Serialize, M: Serialize>(
+    body: &'a B,
+    message: impl Fn(Option<&'a B>) -> M,
+) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let whole = serde_json::to_vec(&message(Some(body)))?;
+    if whole.len() <= INLINE_BYTES_MAX {
+        return Ok((whole, None));
+    }
+    let file = in_memory(&serde_json::to_vec(body)?)?;
+    Ok((serde_json::to_vec(&message(None))?, Some(file)))
+}
+
+/// The body of a message that [`pack`] has made.
+fn unpack<B: DeserializeOwned>(body: Option<B>, file: Option<OwnedFd>) -> Result<B, StepError> {
+    if let Some(body) = body {
+        return Ok(body);
+    }
+    let file = file
+        .ok_or(io::ErrorKind::UnexpectedEof)
+        .step(|| "receive the request".to_owned())?;
+    let text = read_all(file).step(|| "read the request".to_owned())?;
+    serde_json::from_slice(&text)
+        .map_err(io::Error::other)
+        .step(|| "understand the request".to_owned())
+}
+
+impl Spawn<&SandboxRequest> {
     /// The message, and the file with the request if it is too long for one.
     ///
     /// # Errors
@@ -292,16 +358,9 @@ impl Spawn<&SandboxRequest> {
         job: u64,
         request: &SandboxRequest,
     ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-        let message = |request| {
-            let spawn = ToWarden::Spawn(Box::new(Spawn { job, request }));
-            serde_json::to_vec(&spawn)
-        };
-        let whole = message(Some(request))?;
-        if whole.len() <= Self::INLINE_BYTES_MAX {
-            return Ok((whole, None));
-        }
-        let file = in_memory(&serde_json::to_vec(request)?)?;
-        Ok((message(None)?, Some(file)))
+        pack(request, |request| {
+            ToWarden::Spawn(Box::new(Spawn { job, request }))
+        })
     }
 }
 
@@ -311,16 +370,28 @@ impl Spawn {
     /// # Errors
     /// If it came as a file, and that is not what it should be.
     pub(crate) fn unpack(self, file: Option<OwnedFd>) -> Result<SandboxRequest, StepError> {
-        if let Some(request) = self.request {
-            return Ok(request);
-        }
-        let file = file
-            .ok_or(io::ErrorKind::UnexpectedEof)
-            .step(|| "receive the request".to_owned())?;
-        let text = read_all(file).step(|| "read the request".to_owned())?;
-        serde_json::from_slice(&text)
+        unpack(self.request, file)
+    }
+}
+
+impl Work {
+    /// The message, and the file with the work if it is too long for one.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn pack(&self) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+        pack(self, |work| work)
+    }
+
+    /// The work of a message.
+    ///
+    /// # Errors
+    /// If it is not what it should be.
+    pub(crate) fn unpack(message: &[u8], file: Option<OwnedFd>) -> Result<Self, StepError> {
+        let work = serde_json::from_slice(message)
             .map_err(io::Error::other)
-            .step(|| "understand the request".to_owned())
+            .step(|| "understand the request".to_owned())?;
+        unpack(work, file)
     }
 }
 

@@ -213,7 +213,7 @@ fn open_source(
 }
 
 /// The bounds of what a job may write, in bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub(crate) disk: u64,
     pub(crate) shared_memory: u64,
@@ -222,12 +222,14 @@ pub(crate) struct Sizes {
 /// The construction site, kept open by process 1 to measure what the job wrote.
 #[derive(Debug)]
 pub(crate) struct Site {
-    directory: OwnedFd,
+    pub(crate) directory: OwnedFd,
     builder: User,
     job: User,
+    /// What is put over an entry of /proc each, by the entry's name.
+    replaced: Vec<(&'static str, OwnedFd)>,
 }
 
-/// Builds the root and enters it. Returns the construction site, for measuring.
+/// Builds the root and enters it. Returns the construction site.
 ///
 /// # Errors
 /// The first step that failed.
@@ -237,9 +239,9 @@ pub(crate) fn build(
     limits: &Limits,
     sizes: Sizes,
     builder: User,
-) -> Result<OwnedFd, StepError> {
-    let site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
-    let replaced = site.make_covers(limits)?;
+) -> Result<Site, StepError> {
+    let mut site = Site::open(prepared.scratch, sizes, builder, plan.account.user)?;
+    site.make_covers(limits)?;
     let root = site.stack_root(prepared.trees, plan)?;
     // A workspace or a home may lie below a temporary directory, and must not be covered by it; a layer
     // may bring the directory above one, and must not cover it.
@@ -274,10 +276,10 @@ pub(crate) fn build(
     if let Some(sys) = prepared.sys {
         mount_sys(root.as_fd(), &sys)?;
     }
-    make_proc(root.as_fd(), &replaced)?;
+    make_proc(root.as_fd(), &site.replaced)?;
     rustix::process::fchdir(&root).step(|| "enter the new root".to_owned())?;
     mount::pivot_to_current_directory().step(|| "make the new root the root".to_owned())?;
-    Ok(site.directory)
+    Ok(site)
 }
 
 impl Site {
@@ -316,24 +318,39 @@ impl Site {
             directory,
             builder,
             job,
+            replaced: Vec::new(),
         };
         Ok(site)
     }
 
-    /// What is put over paths that a job does not see as they are, in a directory of its own that is
-    /// mounted read-only on itself. Gives the names of those that are put over an entry of /proc each.
-    fn make_covers(&self, limits: &Limits) -> Result<Vec<&'static str>, StepError> {
+    /// Says anew what is put over entries of /proc.
+    ///
+    /// # Errors
+    /// The file that could not be written.
+    pub(crate) fn replace(&self, entries: &[(String, String)]) -> Result<(), StepError> {
+        for (name, content) in entries {
+            let Some((_, file)) = self.replaced.iter().find(|(other, _)| other == name) else {
+                continue;
+            };
+            let describe = || format!("write /proc/{name} anew");
+            let length = rustix::io::pwrite(file, content.as_bytes(), 0).step(describe)?;
+            rustix::fs::ftruncate(file, u64::try_from(length).unwrap_or(0)).step(describe)?;
+        }
+        Ok(())
+    }
+
+    /// Makes what is put over paths that a job does not see as they are, in a directory of its own that
+    /// is mounted read-only on itself.
+    fn make_covers(&mut self, limits: &Limits) -> Result<(), StepError> {
         let covers = self.make_directory(COVERS, 0o755, self.builder)?;
         self.make_directory(&format!("{COVERS}/{EMPTY_DIRECTORY}"), 0o555, self.builder)?;
         self.make_file(&format!("{COVERS}/{EMPTY_FILE}"), b"", 0o444)?;
-        let mut replaced = Vec::new();
         for (name, content) in masks::replacements(limits) {
-            replaced.push(name);
-            self.make_file(&format!("{COVERS}/{name}"), content.as_bytes(), 0o444)?;
+            let file = self.make_file(&format!("{COVERS}/{name}"), content.as_bytes(), 0o444)?;
+            self.replaced.push((name, file));
         }
         let tree = self.read_only(COVERS)?;
-        attach(tree.as_fd(), covers.as_fd()).step(|| "mount the covers".to_owned())?;
-        Ok(replaced)
+        attach(tree.as_fd(), covers.as_fd()).step(|| "mount the covers".to_owned())
     }
 
     fn make_directory(&self, name: &str, mode: u32, owner: User) -> Result<OwnedFd, StepError> {
@@ -359,13 +376,14 @@ impl Site {
             .step(|| format!("open {name} in the private layer"))
     }
 
-    fn make_file(&self, name: &str, content: &[u8], mode: u32) -> Result<(), StepError> {
+    fn make_file(&self, name: &str, content: &[u8], mode: u32) -> Result<OwnedFd, StepError> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, name, flags, Mode::from_raw_mode(mode))
             .step(|| format!("make {name} in the private layer"))?;
-        std::fs::File::from(file)
-            .write_all(content)
-            .step(|| format!("write {name} in the private layer"))
+        let mut file = std::fs::File::from(file);
+        file.write_all(content)
+            .step(|| format!("write {name} in the private layer"))?;
+        Ok(file.into())
     }
 
     /// A read-only mount of something on the site.
@@ -583,7 +601,7 @@ fn mount_sys(root: BorrowedFd<'_>, sys: &OwnedFd) -> Result<(), StepError> {
     Ok(())
 }
 
-fn make_proc(root: BorrowedFd<'_>, replaced: &[&str]) -> Result<(), StepError> {
+fn make_proc(root: BorrowedFd<'_>, replaced: &[(&'static str, OwnedFd)]) -> Result<(), StepError> {
     let target = own_directory(root, "/proc")?;
     let proc =
         new_file_system(c"proc", &[], ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC).step(|| {
@@ -606,7 +624,7 @@ fn make_proc(root: BorrowedFd<'_>, replaced: &[&str]) -> Result<(), StepError> {
     for path in masks::HIDDEN {
         covers.put(path).step(|| format!("hide /proc/{path}"))?;
     }
-    for name in replaced {
+    for (name, _) in replaced {
         mount::bind(&format!("{SITE}/{COVERS}/{name}"), name)
             .step(|| format!("mount /proc/{name}"))?;
     }

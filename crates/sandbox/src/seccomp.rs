@@ -21,17 +21,31 @@ pub use refusals::RefusedCall;
 
 use self::program::{Refusals, Tables};
 use self::table::{
-    ALLOWED, FREE_NAMESPACE_RULES, Group, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule,
-    WRITING_RULES,
+    ALLOWED, FREE_NAMESPACE_RULES, Group, MEASURED_RULES, NAMESPACE_RULES, NAMESPACED,
+    PRIVATE_RULES, REFUSED, RULES, Rule, WRITING_RULES,
 };
 use crate::sys::process;
+
+/// Which set-id bits a job may give to files. In a private layer they change nothing, since no mount of a
+/// job obeys them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum SetId {
+    /// All but set-user-id.
+    #[default]
+    Group,
+    /// Every one: the job is root by name, and may be an installer that unpacks a whole system.
+    All,
+    /// None: the job writes to the host's own files.
+    None,
+}
 
 /// What a filter depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FilterKind {
-    /// The job writes to the host's own files: then no file gets a set-user-id or set-group-id bit. In
-    /// a private layer the bits are harmless, and installers need them.
-    pub(crate) writes_to_host: bool,
+    /// The modes that its files may have.
+    pub(crate) set_id: SetId,
+    /// What the job writes lies on a disk where nothing but a look from time to time bounds it.
+    pub(crate) is_measured: bool,
     /// The job may make user namespaces, and do in them what takes privileges.
     pub(crate) user_namespaces: bool,
     /// The job's control groups belong to the caller, and so to the job: it must not get at them.
@@ -48,16 +62,27 @@ pub(crate) struct Filter {
 impl Filter {
     /// The filter for a job, compiled once per process and its forks.
     pub(crate) fn of(kind: FilterKind) -> &'static Self {
-        static FILTERS: [OnceLock<Filter>; 8] = [const { OnceLock::new() }; 8];
-        let index = usize::from(kind.writes_to_host)
-            + 2 * usize::from(kind.user_namespaces)
-            + 4 * usize::from(kind.owns_groups);
+        static FILTERS: [OnceLock<Filter>; 24] = [const { OnceLock::new() }; 24];
+        let modes = match kind.set_id {
+            SetId::Group => 0,
+            SetId::All => 1,
+            SetId::None => 2,
+        };
+        let index = usize::from(kind.user_namespaces)
+            + 2 * usize::from(kind.owns_groups)
+            + 4 * usize::from(kind.is_measured)
+            + 8 * modes;
         FILTERS[index].get_or_init(|| Self::compile(kind))
     }
 
     fn compile(kind: FilterKind) -> Self {
-        let writing = if kind.writes_to_host {
-            WRITING_RULES
+        let modes: &[Rule] = match kind.set_id {
+            SetId::Group => PRIVATE_RULES,
+            SetId::All => &[],
+            SetId::None => WRITING_RULES,
+        };
+        let measured: &[Rule] = if kind.is_measured {
+            MEASURED_RULES
         } else {
             &[]
         };
@@ -70,7 +95,10 @@ impl Filter {
         let tables = Tables {
             allowed: ALLOWED.iter().chain(allowed).collect(),
             refused: REFUSED.iter().chain(refused).collect(),
-            rules: RULES.iter().chain(writing).chain(namespaces).collect(),
+            rules: (RULES.iter().chain(modes))
+                .chain(measured)
+                .chain(namespaces)
+                .collect(),
         };
         Self {
             told: tables.compile(Refusals::Told),
@@ -117,13 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_judged_where_a_job_writes_is_allowed_elsewhere() {
+    fn what_is_judged_in_some_jobs_is_allowed_in_others() {
         let allowed = |call: Call| {
             ALLOWED
                 .iter()
                 .flat_map(|group| group.calls)
                 .any(|other| other.number == call.number)
         };
-        assert!(WRITING_RULES.iter().all(|rule| allowed(rule.call)));
+        let judged = [WRITING_RULES, PRIVATE_RULES, MEASURED_RULES];
+        assert!(judged.into_iter().flatten().all(|rule| allowed(rule.call)));
     }
 }

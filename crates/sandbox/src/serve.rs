@@ -27,6 +27,7 @@ use crate::identity::Identity;
 use crate::namespace::assume_identity;
 use crate::request::read_all;
 use crate::seccomp::{Filter, FilterKind};
+use crate::shares::Shares;
 use crate::sweep::{LauncherNote, sweep_launchers};
 use crate::sys::{process, socket};
 use crate::warden;
@@ -116,6 +117,7 @@ fn serve() -> io::Result<()> {
         wardens: Vec::new(),
         next_warden: 0,
         memory: total_memory(),
+        shares: Shares::of_this_user(),
         helpers: Vec::new(),
         is_all_gone: true,
     };
@@ -144,6 +146,7 @@ struct Server {
     next_warden: usize,
     /// The host's memory in bytes.
     memory: u64,
+    shares: Shares,
     /// Programs that were started for the owner, until they are reaped.
     helpers: Vec<Child>,
     /// False if a group could not be removed: then the note stays, for a later sweep.
@@ -250,6 +253,7 @@ impl Server {
                     group_prefix,
                     turn,
                     memory: self.memory,
+                    shares: self.shares,
                 };
                 let result = warden::live(settings);
                 if let Err(error) = &result {

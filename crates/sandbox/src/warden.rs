@@ -13,7 +13,8 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use crate::cgroup::{CgroupPlaces, Controller, JobCgroup};
 use crate::dev;
 use crate::host::namespace_refusal;
 use crate::identity::Identity;
-use crate::init::{self, Birth, Report};
+use crate::init::{self, Birth, Bounds, Report, Task};
 use crate::job_network::JobNetwork;
 use crate::namespace::IdMapCache;
 use crate::request::{
@@ -36,6 +37,9 @@ use crate::request::{
 };
 use crate::rootfs::{Prepared, Sizes, Step, StepError};
 use crate::seccomp::Filter;
+use crate::seen::look_at_sources;
+use crate::shares::Shares;
+use crate::standby::{Init, Shape, Standby};
 use crate::sweep;
 use crate::sys::{process, socket};
 use crate::victim::KernelLog;
@@ -58,11 +62,15 @@ pub(crate) struct Settings {
     pub(crate) turn: usize,
     /// The host's memory in bytes.
     pub(crate) memory: u64,
+    pub(crate) shares: Shares,
 }
 
 /// How long process 1 may take to kill the job and tell of it. It may be frozen; or the job may have so
 /// many processes that it takes seconds.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a sandbox that was built ahead waits for its job.
+const STANDBY_KEPT: Duration = Duration::from_secs(10);
 
 /// The monotonic clock, for what process 1 may take.
 fn now() -> Instant {
@@ -87,25 +95,12 @@ pub(crate) fn live(settings: Settings) -> io::Result<()> {
         group: None,
         group_number: 0,
         network: None,
+        last: None,
+        standby: None,
     };
-    let mut ready = warden.freshen();
-    loop {
-        if ready.is_ok() {
-            warden.tell(&Notice::Ready);
-        }
-        let (bytes, fds) = socket::receive(warden.settings.link.as_fd(), true)?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        // Anything else is for a job that has ended.
-        if let Ok(ToWarden::Spawn(spawn)) = serde_json::from_slice(&bytes) {
-            let gone = warden.serve(*spawn, fds, ready)?;
-            if gone {
-                return Ok(());
-            }
-            ready = warden.freshen();
-        }
-    }
+    let result = warden.run();
+    warden.dismiss();
+    result
 }
 
 /// The sandbox that runs.
@@ -115,8 +110,7 @@ struct Running {
     /// The name of the program's file.
     program: String,
     scratch: Option<PathBuf>,
-    pid: i32,
-    pidfd: OwnedFd,
+    init: Init,
     /// To process 1. `None` once that is gone.
     channel: Option<OwnedFd>,
     limits: Limits,
@@ -140,12 +134,70 @@ struct Warden {
     group_number: u64,
     /// The network namespace of jobs without a network.
     network: Option<JobNetwork>,
+    /// What the last job's sandbox was like, and true if the one before it was like that too.
+    last: Option<(Shape, bool)>,
+    /// The next job's sandbox, if that is like the last two.
+    standby: Option<Standby>,
 }
 
 impl Warden {
+    /// Serves until the owner is gone.
+    fn run(&mut self) -> io::Result<()> {
+        let mut ready = self.freshen();
+        loop {
+            if ready.is_ok() {
+                self.build_ahead();
+                let ahead = self.standby.is_some();
+                self.tell(&Notice::Ready { ahead });
+            }
+            self.wait_for_order()?;
+            let (bytes, fds) = socket::receive(self.settings.link.as_fd(), true)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            // Anything else is for a job that has ended.
+            if let Ok(ToWarden::Spawn(spawn)) = serde_json::from_slice(&bytes) {
+                let gone = self.serve(*spawn, fds, ready)?;
+                if gone {
+                    return Ok(());
+                }
+                ready = self.freshen();
+            }
+        }
+    }
+
+    /// Waits until the owner says something, or is gone. What was built ahead is given up when that takes
+    /// long: it keeps file systems of the host in use.
+    fn wait_for_order(&mut self) -> io::Result<()> {
+        if self.standby.is_none() {
+            return Ok(());
+        }
+        let mut fds = [PollFd::new(&self.settings.link, PollFlags::IN)];
+        let timeout = Timespec::try_from(STANDBY_KEPT).ok();
+        let ready = loop {
+            match poll(&mut fds, timeout.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        if ready == 0 {
+            self.dismiss();
+            self.tell(&Notice::Ready { ahead: false });
+        }
+        Ok(())
+    }
+
+    /// Ends the sandbox that was built ahead, if there is one.
+    fn dismiss(&mut self) {
+        if let Some(standby) = self.standby.take() {
+            standby.init.end();
+        }
+    }
+
     /// Makes new what the next job would otherwise share with the last one.
     fn freshen(&mut self) -> Result<(), StepError> {
         if self.settings.network == Network::None && self.network.is_none() {
+            self.dismiss();
             let made = JobNetwork::make()
                 .step(|| "make a network namespace with a loopback interface".to_owned())?;
             self.network = Some(made);
@@ -153,6 +205,7 @@ impl Warden {
         if self.group.as_ref().is_some_and(JobCgroup::is_as_new) {
             return Ok(());
         }
+        self.dismiss();
         let leaf = format!("{}{}", self.settings.group_prefix, self.group_number);
         self.group_number += 1;
         let describe = |what: &str, path: &Path| format!("{what} {}", path.display());
@@ -201,8 +254,7 @@ impl Warden {
         match started {
             Ok(mut running) => {
                 let gone = self.attend(&mut running)?;
-                let notice = self.bury(running);
-                self.tell(&notice);
+                self.bury(running);
                 Ok(gone)
             }
             Err(error) => {
@@ -212,11 +264,11 @@ impl Warden {
         }
     }
 
-    /// Watches over a sandbox until its process 1 has ended. True if the owner is gone.
+    /// Watches over a sandbox until it is over. True if the owner is gone.
     fn attend(&self, running: &mut Running) -> io::Result<bool> {
         let mut owner_is_gone = false;
         loop {
-            let mut fds = vec![PollFd::new(&running.pidfd, PollFlags::IN)];
+            let mut fds = vec![PollFd::new(&running.init.pidfd, PollFlags::IN)];
             if !owner_is_gone {
                 fds.push(PollFd::new(&self.settings.link, PollFlags::IN));
             }
@@ -250,7 +302,7 @@ impl Warden {
             if ordered {
                 owner_is_gone = self.obey(running)?;
             }
-            if ended {
+            if ended || running.is_over() {
                 return Ok(owner_is_gone);
             }
         }
@@ -295,50 +347,99 @@ impl Warden {
         mut request: SandboxRequest,
         stdio: Stdio,
     ) -> Result<Running, StartError> {
-        let missing_limits = self.bound(&mut request.limits)?;
+        let mut missing = self.bound(&mut request.limits)?;
         let (name, limits) = (request.name.clone(), request.limits);
-        let noted_scratch = request.scratch.clone();
         let program = request.program.rsplit('/').next().unwrap_or("").to_owned();
-        let user = request.root.account.user;
-        let is_caller = works_on_the_callers_files(&request.root);
-        let builder = self.settings.identity.builder(user, is_caller);
         let sizes = sizes(&limits, self.settings.memory);
         if sizes.disk <= self.settings.memory / 2 {
             request.scratch = None;
         }
-        self.give_away(&request, &stdio, is_caller, builder)?;
-        let dev = self.open_dev(&request, &stdio)?;
-        let scratch = request.scratch.as_deref();
-        let prepared = Prepared::open(&request.root, dev, scratch, &mut self.maps)?;
-        let mut missing = missing_limits;
-        missing.extend(prepared.notes.iter().map(|note| Grant::Missing {
-            wall: "owners".to_owned(),
-            why: note.clone(),
-        }));
+        if let Some(scratch) = &request.scratch {
+            let mut builder = fs::DirBuilder::new();
+            let made = builder.recursive(true).mode(0o700).create(scratch);
+            made.step(|| format!("make {} for the private layer", scratch.display()))?;
+        }
+        self.give_away(&request, &stdio)?;
         if let Some(group) = &mut self.group {
             group.begin(&limits).map_err(|(path, error)| {
                 StartError::setup(format!("set the limit {}", path.display()), &error)
             })?;
         }
-        let filter = init::filter_kind(&request.root, self.owns_groups());
+        let standby = self.take_standby(&request, sizes);
+        let scratch = request.scratch.take();
+        let (root, mut work) = request.split();
+        work.cpus = self.choose_cpus(&limits);
+        let begun = standby.and_then(|standby| standby.begin(&mut work, &stdio));
+        let (init, channel, notes) = match begun {
+            Some(begun) => begun,
+            None => {
+                let terminal = work.tty.then_some(stdio.stdin.as_fd());
+                let dev = self.open_dev(&root, terminal)?;
+                let prepared = Prepared::open(&root, dev, scratch.as_deref(), &mut self.maps)?;
+                let bounds = self.bounds(&root, limits, sizes, scratch.is_some());
+                self.give_birth(root, bounds, prepared, Some(Task { work, stdio }))?
+            }
+        };
+        missing.extend(notes);
+        Ok(Running {
+            job,
+            name,
+            program,
+            scratch,
+            init,
+            channel: Some(channel),
+            limits,
+            missing,
+            report: None,
+            started: false,
+            told: false,
+            killed: false,
+            patience: None,
+        })
+    }
+
+    /// What a sandbox is bounded by.
+    fn bounds(&self, root: &RootPlan, limits: Limits, sizes: Sizes, on_disk: bool) -> Bounds {
+        let is_caller = works_on_the_callers_files(root);
+        let bounds = Bounds {
+            limits,
+            sizes,
+            builder: self.settings.identity.builder(root.account.user, is_caller),
+            denies_groups: self.settings.identity.denies_groups(),
+            filter: init::filter_kind(root, on_disk, self.owns_groups()),
+            shares: self.settings.shares,
+            watch_memory: !self.counts(Controller::Memory),
+            watch_pids: !self.counts(Controller::Pids),
+            disk_limit: on_disk.then_some(sizes.disk),
+        };
         // Compiled here, for the jobs after this one too.
-        Filter::of(filter);
+        Filter::of(bounds.filter);
+        bounds
+    }
+
+    /// Makes a process 1, and lets it go. Gives the channel to it, and what its root lacks.
+    fn give_birth(
+        &mut self,
+        root: RootPlan,
+        bounds: Bounds,
+        prepared: Prepared,
+        task: Option<Task>,
+    ) -> Result<(Init, OwnedFd, Vec<Grant>), StartError> {
+        let notes = prepared.notes.iter().map(|note| Grant::Missing {
+            wall: "owners".to_owned(),
+            why: note.clone(),
+        });
+        let notes = notes.collect();
         let (channel, inner) = socket::pair().step(|| "make a socket pair".to_owned())?;
         let (ready_reader, ready_writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
                 .step(|| "make a pipe".to_owned())?;
+        let ids = (root.account.user, works_on_the_callers_files(&root));
         let birth = Birth {
-            sizes,
-            cpus: self.choose_cpus(&limits),
-            watch_memory: !self.counts(Controller::Memory),
-            watch_pids: !self.counts(Controller::Pids),
-            denies_groups: self.settings.identity.denies_groups(),
-            filter,
-            disk_limit: request.scratch.as_ref().map(|_| sizes.disk),
-            request,
+            root,
+            bounds,
             prepared,
-            stdio,
-            builder,
+            task,
             ready: ready_reader,
             channel: inner,
         };
@@ -353,29 +454,57 @@ impl Warden {
             process::Cloned::Parent(pid) => pid,
         };
         drop(birth);
-        let pidfd = process::open_pidfd(pid).step(|| "open the sandbox's process 1".to_owned())?;
-        let running = Running {
-            job,
-            name,
-            program,
-            scratch: noted_scratch,
-            pid,
-            pidfd,
-            channel: Some(channel),
-            limits,
-            missing,
-            report: None,
-            started: false,
-            told: false,
-            killed: false,
-            patience: None,
-        };
-        if let Err(error) = self.release(&running, (user, is_caller), &ready_writer) {
-            running.destroy();
-            self.bury(running);
+        let init = Init::open(pid).step(|| "open the sandbox's process 1".to_owned())?;
+        if let Err(error) = self.release(pid, ids, &ready_writer) {
+            init.end();
             return Err(error.into());
         }
-        Ok(running)
+        Ok((init, channel, notes))
+    }
+
+    /// The sandbox that was built ahead, if it is what this job needs. What it is not is noted for the
+    /// next one.
+    fn take_standby(&mut self, request: &SandboxRequest, sizes: Sizes) -> Option<Standby> {
+        let is_same = matches!(&self.last, Some((shape, _)) if shape.fits(request, sizes));
+        if is_same {
+            self.last = self.last.take().map(|(shape, _)| (shape, true));
+        } else {
+            self.last = Shape::of(request, sizes).map(|shape| (shape, false));
+        }
+        let standby = self.standby.take()?;
+        if is_same && standby.is_still_so() {
+            return Some(standby);
+        }
+        standby.init.end();
+        None
+    }
+
+    /// Builds the sandbox of the next job, if it is likely to be like those of the last two. Without it
+    /// the next one is built when it is asked for.
+    fn build_ahead(&mut self) {
+        if self.standby.is_some() {
+            return;
+        }
+        let Some((shape, true)) = &self.last else {
+            return;
+        };
+        let shape = shape.clone();
+        match self.build_standby(shape) {
+            Ok(standby) => self.standby = Some(standby),
+            Err(error) => {
+                tracing::debug!(%error, "no sandbox could be built ahead");
+                self.last = None;
+            }
+        }
+    }
+
+    fn build_standby(&mut self, shape: Shape) -> Result<Standby, StartError> {
+        let seen = look_at_sources(&shape.root);
+        let dev = self.open_dev(&shape.root, None)?;
+        let prepared = Prepared::open(&shape.root, dev, None, &mut self.maps)?;
+        let bounds = self.bounds(&shape.root, shape.limits(), shape.sizes, false);
+        let born = self.give_birth(shape.root.clone(), bounds, prepared, None)?;
+        Standby::wait(born, shape, seen)
     }
 
     /// True if the control groups belong to the caller, and so to a job that works on its files.
@@ -393,29 +522,28 @@ impl Warden {
 
     fn open_dev(
         &self,
-        request: &SandboxRequest,
-        stdio: &Stdio,
+        root: &RootPlan,
+        terminal: Option<BorrowedFd<'_>>,
     ) -> Result<dev::Prepared, StepError> {
-        let devices = &request.root.devices;
         match &self.settings.dev {
-            Some(template) if !request.tty && devices.is_empty() => template
+            Some(template) if terminal.is_none() && root.devices.is_empty() => template
                 .copy()
                 .map(dev::Prepared::Whole)
                 .step(|| "copy the /dev of all jobs".to_owned()),
             _ => {
                 let mut dev = dev::Prepared::open()?;
-                let user = request.root.account.user.uid;
-                let is_caller = works_on_the_callers_files(&request.root);
+                let user = root.account.user.uid;
+                let is_caller = works_on_the_callers_files(root);
                 let owner = match self.settings.identity {
                     Identity::Root { .. } => self.settings.identity.outside(user, is_caller, user),
                     // Only root of the host makes device nodes.
                     Identity::Ranged { .. } | Identity::Single => None,
                 };
-                for device in devices {
+                for device in &root.devices {
                     dev.add(device, owner)?;
                 }
-                if request.tty {
-                    dev.show_terminal(stdio.stdin.as_fd())?;
+                if let Some(terminal) = terminal {
+                    dev.show_terminal(terminal)?;
                 }
                 Ok(dev)
             }
@@ -433,11 +561,10 @@ impl Warden {
     /// Maps the ids, and lets process 1 go.
     fn release(
         &self,
-        running: &Running,
+        pid: i32,
         (user, is_caller): (User, bool),
         ready: &OwnedFd,
     ) -> Result<(), StepError> {
-        let pid = running.pid;
         let identity = self.settings.identity;
         if self.is_spared {
             // Not what the job can take for itself.
@@ -459,14 +586,11 @@ impl Warden {
     }
 
     /// Gives the sandbox what the job or its builder has to own.
-    fn give_away(
-        &self,
-        request: &SandboxRequest,
-        stdio: &Stdio,
-        is_caller: bool,
-        builder: User,
-    ) -> Result<(), StepError> {
-        let owner = (request.root.account.user, is_caller);
+    fn give_away(&self, request: &SandboxRequest, stdio: &Stdio) -> Result<(), StepError> {
+        let user = request.root.account.user;
+        let is_caller = works_on_the_callers_files(&request.root);
+        let owner = (user, is_caller);
+        let builder = self.settings.identity.builder(user, is_caller);
         if let Some(scratch) = &request.scratch {
             self.give(scratch, owner, builder)?;
         }
@@ -582,29 +706,37 @@ impl Warden {
         )
     }
 
-    /// Reaps process 1, reads the figures, removes what is left, and says how it ended.
-    fn bury(&mut self, mut running: Running) -> Notice {
+    /// Reads the figures, removes what is left, says how it ended, and reaps process 1. Where that has
+    /// said that all of the job is gone, it is only about to let go of its namespaces, which nobody needs
+    /// to wait for.
+    fn bury(&mut self, mut running: Running) {
         while running.hear() {}
-        if let Err(error) = process::reap(running.pid, true) {
-            tracing::warn!(%error, name = running.name, "a sandbox's process 1 was not reaped");
+        let is_over = running.is_over();
+        if !is_over {
+            running.init.reap();
         }
+        let notice = self.account_for(&mut running);
+        self.tell(&notice);
+        if is_over {
+            running.init.reap();
+        }
+        // It is a socket too.
+        running.channel = None;
+        self.network.take_if(|network| !network.is_as_new());
+        if let Some(group) = &mut self.group {
+            group.end();
+        }
+    }
+
+    /// How a sandbox ended.
+    fn account_for(&mut self, running: &mut Running) -> Notice {
         let figures = self
             .group
             .as_mut()
             .map(JobCgroup::take_figures)
             .unwrap_or_default();
-        if let Some(group) = &mut self.group {
-            group.end();
-        }
-        let network = self.network.as_ref().map(JobNetwork::look);
-        // Process 1 that was killed did not tell.
-        let made_sockets = match &running.report {
-            Some(Report::Ended { made_sockets, .. }) => *made_sockets,
-            _ => true,
-        };
-        if made_sockets || network.is_some_and(|network| !network.is_as_new) {
-            self.network = None;
-        }
+        let used = self.network.take_if(|_| running.made_sockets());
+        let network_missed = used.is_some_and(|network| network.was_missed());
         let group = self.group.as_ref().and_then(JobCgroup::memory_group_name);
         if running.scratch.is_some() {
             sweep::remove_scratch(&self.settings.state_dir, &running.name);
@@ -626,7 +758,7 @@ impl Warden {
                     ended.usage.peak_pids = figures.peak_pids;
                 }
                 ended.pids_refused = figures.pids_refused;
-                ended.network_missed = network.is_some_and(|network| network.was_missed);
+                ended.network_missed = network_missed;
                 let watched = ended.oom.as_ref().map_or(0, |oom| oom.kills);
                 if figures.oom_kills + watched > 0 {
                     let log = self.kernel_log.as_mut();
@@ -725,6 +857,20 @@ fn ended_from(report: Option<Report>, killed: bool) -> Ended {
 }
 
 impl Running {
+    /// True if process 1 has said that all is over, and what is left of it is nothing that anybody sees. A
+    /// private layer on disk is removed before it is told, and not below its overlay.
+    fn is_over(&self) -> bool {
+        matches!(self.report, Some(Report::Ended { .. })) && self.scratch.is_none()
+    }
+
+    /// True if the job may have made a socket of a network. Process 1 that was killed did not tell.
+    fn made_sockets(&self) -> bool {
+        match &self.report {
+            Some(Report::Ended { made_sockets, .. }) => *made_sockets,
+            _ => true,
+        }
+    }
+
     /// Takes one report of process 1. False if there is none.
     fn hear(&mut self) -> bool {
         let Some(channel) = &self.channel else {
@@ -770,8 +916,7 @@ impl Running {
     /// Ends everything in the sandbox, without asking anybody in it: the end of process 1 is the end
     /// of its namespace.
     fn destroy(&self) {
-        // ESRCH means that it is over already.
-        process::signal_pidfd(self.pidfd.as_fd(), libc::SIGKILL).ok();
+        self.init.kill();
     }
 }
 
@@ -789,8 +934,7 @@ impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running")
             .field("name", &self.name)
-            .field("pid", &self.pid)
-            .field("pidfd", &self.pidfd.as_raw_fd())
+            .field("init", &self.init)
             .finish_non_exhaustive()
     }
 }

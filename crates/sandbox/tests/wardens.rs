@@ -31,6 +31,22 @@ const TESTS: &[(&str, Test)] = &[
     ("a_network_that_was_not_used_is_kept", unused_network),
     ("an_order_that_comes_late_reaches_nobody", late_orders),
     ("a_launcher_ends_while_somebody_could_still_kill", killers),
+    (
+        "what_is_built_ahead_has_nothing_of_a_job_in_it",
+        built_ahead,
+    ),
+    (
+        "what_was_built_ahead_is_not_used_when_its_source_has_changed",
+        changed_source,
+    ),
+    (
+        "what_is_hidden_stays_hidden_when_it_was_built_ahead",
+        hidden_ahead,
+    ),
+    (
+        "what_was_built_ahead_goes_with_its_launcher",
+        launcher_with_standby,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -228,6 +244,134 @@ fn unused_network(launcher: &Launcher) -> Outcome {
     let (_, first) = run(launcher, &script("first", WHICH_NETWORK))?;
     let (_, second) = run(launcher, &script("second", WHICH_NETWORK))?;
     check(first == second, || format!("{first} and {second}"))
+}
+
+/// The processes 1 that descend from this process.
+fn inits() -> Result<Vec<i32>, Box<dyn Error>> {
+    let mut parents = std::collections::BTreeMap::new();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        // It may have ended meanwhile.
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        let (Some(begin), Some(end)) = (text.find('('), text.rfind(')')) else {
+            continue;
+        };
+        let parent = text[end + 1..].split_whitespace().nth(1);
+        parents.insert(pid, parent.and_then(|parent| parent.parse::<i32>().ok()));
+        if &text[begin + 1..end] == "tidemill-init" {
+            found.push(pid);
+        }
+    }
+    let own = i32::try_from(std::process::id())?;
+    let is_ours = |pid: &i32| {
+        let up = |pid: &i32| parents.get(pid).copied().flatten();
+        std::iter::successors(Some(*pid), up).any(|pid| pid == own)
+    };
+    found.retain(is_ours);
+    Ok(found)
+}
+
+/// Runs two equal jobs, and waits until a sandbox for a third one is built.
+fn until_built_ahead(launcher: &Launcher, request: &SandboxRequest) -> Outcome {
+    for round in 0..2 {
+        let mut request = request.clone();
+        request.name = format!("{}-{round}", request.name);
+        run(launcher, &request)?;
+    }
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while inits()?.is_empty() {
+        check(std::time::Instant::now() < deadline, || {
+            "nothing was built ahead".to_owned()
+        })?;
+        thread::yield_now();
+    }
+    Ok(())
+}
+
+fn built_ahead(launcher: &Launcher) -> Outcome {
+    let text = "ls -A /tmp /dev/shm /dev/mqueue; echo $$; head -c 100000 /dev/zero > /tmp/x; \
+                echo y > /dev/shm/y; echo $(wc -c < /tmp/x) $(cat /dev/shm/y); hostname";
+    let (_, first) = run(launcher, &script("first", text))?;
+    until_built_ahead(launcher, &script("ahead", text))?;
+    let built = inits()?;
+    // Sooner than what is built ahead is given up.
+    let deadline = std::time::Instant::now() + Duration::from_secs(8);
+    for round in 0.. {
+        let (ended, text) = run(launcher, &script(&format!("last-{round}"), text))?;
+        check(ended.exit_code == Some(0) && text == first, || {
+            format!("{first} and {text}: {ended:?}")
+        })?;
+        // Another warden may have been quicker to be ready. One sandbox is for one job.
+        if !inits()?.iter().any(|pid| built.contains(pid)) {
+            break;
+        }
+        check(std::time::Instant::now() < deadline, || {
+            format!("{built:?} was not used, or outlives its job")
+        })?;
+    }
+    Ok(())
+}
+
+/// A job that shows the file `word` of a directory of the host.
+fn reads_word(name: &str, directory: &std::path::Path, hidden: &[&str]) -> SandboxRequest {
+    let mut request = script(name, "cat /data/word");
+    request.root.mounts.push(RootMount {
+        source: directory.to_string_lossy().into_owned(),
+        dest: "/data".into(),
+        over: Vec::new(),
+        access: PathAccess::ReadOnly,
+        owners: Owners::AsIs,
+        hidden: hidden.iter().map(|path| (*path).to_owned()).collect(),
+        why: "data of the test".into(),
+    });
+    request
+}
+
+fn directory_with_word(word: &str) -> Result<tempfile::TempDir, Box<dyn Error>> {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir()?;
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))?;
+    std::fs::create_dir(directory.path().join("data"))?;
+    std::fs::write(directory.path().join("data/word"), word)?;
+    Ok(directory)
+}
+
+fn changed_source(launcher: &Launcher) -> Outcome {
+    let directory = directory_with_word("old")?;
+    let data = directory.path().join("data");
+    until_built_ahead(launcher, &reads_word("ahead", &data, &[]))?;
+    std::fs::rename(&data, directory.path().join("moved"))?;
+    std::fs::create_dir(&data)?;
+    std::fs::write(data.join("word"), "new")?;
+    let (_, text) = run(launcher, &reads_word("after", &data, &[]))?;
+    check(text == "new", || format!("the job saw {text:?}"))
+}
+
+fn hidden_ahead(launcher: &Launcher) -> Outcome {
+    let directory = directory_with_word("secret")?;
+    let data = directory.path().join("data");
+    let (ended, text) = run(launcher, &reads_word("first", &data, &["word"]))?;
+    check(ended.exit_code == Some(0) && text.is_empty(), || {
+        format!("a hidden file was shown: {text:?} {ended:?}")
+    })?;
+    until_built_ahead(launcher, &reads_word("ahead", &data, &["word"]))?;
+    // As editors do it: what lay over the old file goes with it.
+    std::fs::write(data.join("word.new"), "new secret")?;
+    std::fs::rename(data.join("word.new"), data.join("word"))?;
+    let (_, text) = run(launcher, &reads_word("after", &data, &["word"]))?;
+    check(text.is_empty(), || format!("the job saw {text:?}"))
+}
+
+fn launcher_with_standby(_: &Launcher) -> Outcome {
+    with_launcher(|launcher| until_built_ahead(launcher, &script("ahead", ":")))?;
+    let left = inits()?;
+    check(left.is_empty(), || format!("{left:?} are left"))
 }
 
 fn late_orders(launcher: &Launcher) -> Outcome {

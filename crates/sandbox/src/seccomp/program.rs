@@ -107,6 +107,8 @@ impl Assembler {
             (Verdict::Allow, libc::SECCOMP_RET_ALLOW),
             (Verdict::Note, note),
             (Verdict::Refuse, refuse),
+            (Verdict::NoMemory, errno(libc::ENOMEM)),
+            (Verdict::NotSupported, errno(libc::EOPNOTSUPP)),
             (Verdict::NoSuchFamily, errno(libc::EAFNOSUPPORT)),
             (Verdict::Unknown, errno(libc::ENOSYS)),
         ] {
@@ -201,7 +203,9 @@ impl Assembler {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use super::super::table::{ALLOWED, NAMESPACED, REFUSED, RULES, WRITING_RULES};
+    use super::super::table::{
+        ALLOWED, MEASURED_RULES, NAMESPACED, PRIVATE_RULES, REFUSED, RULES, WRITING_RULES,
+    };
     use super::*;
 
     /// Runs a program as the kernel does.
@@ -244,20 +248,25 @@ mod tests {
     }
 
     fn program(refusals: Refusals) -> Vec<libc::sock_filter> {
+        program_with(WRITING_RULES, refusals)
+    }
+
+    fn program_with(more: &[Rule], refusals: Refusals) -> Vec<libc::sock_filter> {
         Tables {
             allowed: ALLOWED.iter().collect(),
             refused: REFUSED.iter().chain(NAMESPACED).collect(),
-            rules: RULES.iter().chain(WRITING_RULES).collect(),
+            rules: RULES.iter().chain(more).chain(MEASURED_RULES).collect(),
         }
         .compile(refusals)
     }
 
     /// What the table says, looked up without any search.
-    fn expected(number: u32, arguments: [u64; 6]) -> u32 {
+    fn expected(more: &[Rule], number: u32, arguments: [u64; 6]) -> u32 {
         let low = |argument: u8| u32::try_from(arguments[argument as usize] & 0xFFFF_FFFF).unwrap();
         let verdict = RULES
             .iter()
-            .chain(WRITING_RULES)
+            .chain(more)
+            .chain(MEASURED_RULES)
             .find(|rule| rule.call.number == i64::from(number))
             .map(|rule| {
                 rule.cases
@@ -285,36 +294,47 @@ mod tests {
         match verdict {
             Verdict::Allow => libc::SECCOMP_RET_ALLOW,
             Verdict::Note | Verdict::Refuse => libc::SECCOMP_RET_USER_NOTIF,
+            Verdict::NoMemory => libc::SECCOMP_RET_ERRNO | libc::ENOMEM.cast_unsigned(),
+            Verdict::NotSupported => libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP.cast_unsigned(),
             Verdict::NoSuchFamily => libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned(),
             Verdict::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
         }
     }
 
+    fn pairs(values: &[u64]) -> Vec<(u64, u64)> {
+        let each = |first: u64| values.iter().map(move |second| (first, *second));
+        values.iter().flat_map(|first| each(*first)).collect()
+    }
+
     #[test]
     fn every_number_gets_what_the_table_says() {
-        let program = program(Refusals::Told);
         let values = [
             0,
             1,
             2,
+            3,
+            4,
             10,
             16,
             0x1000_0000,
             0x80,
             0o4755,
+            0o2755,
             0o755,
             0x40,
+            0x40022,
             u64::from(u32::MAX),
             1 << 32 | libc::TIOCSTI,
             libc::TIOCSTI,
         ];
-        for number in 0..1024 {
-            for first in values {
-                for second in values {
+        for more in [WRITING_RULES, PRIVATE_RULES] {
+            let program = program_with(more, Refusals::Told);
+            for number in 0..1024 {
+                for (first, second) in pairs(&values) {
                     let arguments = [first, second, second, first, 0, 0];
                     assert_eq!(
                         run(&program, ARCHITECTURE, number, arguments),
-                        expected(number, arguments),
+                        expected(more, number, arguments),
                         "call {number} {arguments:x?}"
                     );
                 }

@@ -1,7 +1,8 @@
 //! The table of system calls as a page of the documentation.
 
 use super::table::{
-    ALLOWED, Group, LEFT_OUT, NAMESPACE_RULES, NAMESPACED, REFUSED, RULES, Rule, WRITING_RULES,
+    ALLOWED, Group, LEFT_OUT, MEASURED_RULES, NAMESPACE_RULES, NAMESPACED, PRIVATE_RULES, REFUSED,
+    RULES, Rule, WRITING_RULES,
 };
 
 /// The reference page of system calls, in Markdown, made from the table that the filter is made from.
@@ -31,10 +32,21 @@ pub fn system_calls_reference() -> String {
     );
     rules(&mut page, NAMESPACE_RULES);
     page.push_str(
-        "\nWhere a job writes to the host's own files (`--write`), these are judged too:\n\n\
+        "\nWhere all that a job writes is its own, these are judged too, unless it is root by name (`--user 0`):\n\
+         then it may be an installer that unpacks a whole system.\n\n\
+         | Call | What is allowed |\n| --- | --- |\n",
+    );
+    rules(&mut page, PRIVATE_RULES);
+    page.push_str(
+        "\nWhere a job writes to the host's own files (`--write`), these are judged in their place:\n\n\
          | Call | What is allowed |\n| --- | --- |\n",
     );
     rules(&mut page, WRITING_RULES);
+    page.push_str(
+        "\nWhere what a job writes lies on a disk (`--disk` of more than half of the memory):\n\n\
+         | Call | What is allowed |\n| --- | --- |\n",
+    );
+    rules(&mut page, MEASURED_RULES);
     page.push_str("\n## Left out on purpose\n\nThe answer is ENOSYS.\n\n");
     table(&mut page, LEFT_OUT);
     page.push_str("## Allowed\n\n");

@@ -47,7 +47,6 @@ pub(super) const ALLOWED: &[Group] = &[
             SYS_openat SYS_openat2 SYS_newfstatat SYS_faccessat SYS_faccessat2 SYS_statx
             SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2 SYS_splice SYS_tee SYS_vmsplice
             SYS_copy_file_range SYS_close_range SYS_pipe2 SYS_pselect6 SYS_ppoll
-            SYS_memfd_create
         ],
     },
     Group {
@@ -71,7 +70,7 @@ pub(super) const ALLOWED: &[Group] = &[
     Group {
         why: "The memory of the process itself. How much there is, the limits say.",
         calls: calls![
-            SYS_mmap SYS_mprotect SYS_munmap SYS_brk SYS_mremap SYS_msync SYS_mincore
+            SYS_mprotect SYS_munmap SYS_brk SYS_mremap SYS_msync SYS_mincore
             SYS_madvise SYS_mlock SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall
             SYS_membarrier SYS_pkey_mprotect SYS_pkey_alloc SYS_pkey_free SYS_mbind
             SYS_get_mempolicy SYS_set_mempolicy SYS_process_madvise SYS_remap_file_pages
@@ -333,6 +332,10 @@ pub(super) enum Verdict {
     Note,
     /// EPERM, and a line in the log.
     Refuse,
+    /// ENOMEM, as on a host that has none of what is asked for.
+    NoMemory,
+    /// EOPNOTSUPP, as on a file system that cannot do it.
+    NotSupported,
     /// EAFNOSUPPORT, as on a kernel that was built without this kind of socket.
     NoSuchFamily,
     /// ENOSYS, as on a kernel that is too old.
@@ -435,6 +438,17 @@ pub(super) const RULES: &[Rule] = &[
         cases: &[when(&[is(0, 1)], Verdict::Refuse)],
     },
     Rule {
+        call: call("mmap", libc::SYS_mmap),
+        why: "Memory and files, but no huge pages, which no limit of memory counts: the answer is ENOMEM, as \
+              on a host that has reserved none.",
+        cases: &[when(&[has(3, HUGE_PAGES)], Verdict::NoMemory)],
+    },
+    Rule {
+        call: call("memfd_create", libc::SYS_memfd_create),
+        why: "The same.",
+        cases: &[when(&[has(1, libc::MFD_HUGETLB)], Verdict::NoMemory)],
+    },
+    Rule {
         call: call("socket", libc::SYS_socket),
         why: FAMILIES_WHY,
         cases: FAMILIES,
@@ -446,63 +460,101 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+/// Pages of two MiB and more, of which a host has reserved few. No limit of memory counts them.
+const HUGE_PAGES: u32 = libc::MAP_HUGETLB.cast_unsigned();
+
 /// Opening makes a file only with one of these flags; without, the kernel does not look at the mode.
 const MAKING: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).cast_unsigned();
 
-const SET_ID_WHY: &str = "No set-user-id or set-group-id bit: such a file would belong to the caller, \
-                          who may be root, and outlive the job for everybody on the host to execute.";
+/// Rules by which no file gets one of these bits of its mode.
+macro_rules! rules_without_mode {
+    ($bits:expr, $why:expr $(, $more:expr)*) => {
+        &[
+            mode_rule("chmod", libc::SYS_chmod, $why, &[when(&[has(1, $bits)], Verdict::Refuse)]),
+            mode_rule("fchmod", libc::SYS_fchmod, $why, &[when(&[has(1, $bits)], Verdict::Refuse)]),
+            mode_rule(
+                "fchmodat",
+                libc::SYS_fchmodat,
+                $why,
+                &[when(&[has(2, $bits)], Verdict::Refuse)],
+            ),
+            mode_rule(
+                "fchmodat2",
+                libc::SYS_fchmodat2,
+                $why,
+                &[when(&[has(2, $bits)], Verdict::Refuse)],
+            ),
+            mode_rule("creat", libc::SYS_creat, $why, &[when(&[has(1, $bits)], Verdict::Refuse)]),
+            mode_rule("mknod", libc::SYS_mknod, $why, &[when(&[has(1, $bits)], Verdict::Refuse)]),
+            mode_rule(
+                "mknodat",
+                libc::SYS_mknodat,
+                $why,
+                &[when(&[has(2, $bits)], Verdict::Refuse)],
+            ),
+            mode_rule(
+                "open",
+                libc::SYS_open,
+                $why,
+                &[when(&[has(1, MAKING), has(2, $bits)], Verdict::Refuse)],
+            ),
+            mode_rule(
+                "openat",
+                libc::SYS_openat,
+                $why,
+                &[when(&[has(2, MAKING), has(3, $bits)], Verdict::Refuse)],
+            ),
+            $($more),*
+        ]
+    };
+}
+
+const fn mode_rule(
+    name: &'static str,
+    number: i64,
+    why: &'static str,
+    cases: &'static [Case],
+) -> Rule {
+    Rule {
+        call: call(name, number),
+        why,
+        cases,
+    }
+}
 
 /// What is judged besides where a job writes to the host's own files.
-pub(super) const WRITING_RULES: &[Rule] = &[
-    Rule {
-        call: call("chmod", libc::SYS_chmod),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(1, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("fchmod", libc::SYS_fchmod),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(1, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("fchmodat", libc::SYS_fchmodat),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(2, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("fchmodat2", libc::SYS_fchmodat2),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(2, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("creat", libc::SYS_creat),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(1, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("mknod", libc::SYS_mknod),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(1, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("mknodat", libc::SYS_mknodat),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(2, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("open", libc::SYS_open),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(1, MAKING), has(2, SET_ID)], Verdict::Refuse)],
-    },
-    Rule {
-        call: call("openat", libc::SYS_openat),
-        why: SET_ID_WHY,
-        cases: &[when(&[has(2, MAKING), has(3, SET_ID)], Verdict::Refuse)],
-    },
+pub(super) const WRITING_RULES: &[Rule] = rules_without_mode!(
+    libc::S_ISUID | libc::S_ISGID,
+    "No set-user-id or set-group-id bit: such a file would belong to the caller, who may be root, and \
+     outlive the job for everybody on the host to execute.",
     Rule {
         call: call("openat2", libc::SYS_openat2),
         why: "Its mode is in memory, where no filter can look at it; `openat` does the same.",
         cases: &[when(&[], Verdict::Unknown)],
-    },
-];
+    }
+);
+
+/// What is judged besides where all that a job writes is its own, unless it is root by name. There
+/// openat2 stays, and so do set-group-id bits, which shared directories have.
+pub(super) const PRIVATE_RULES: &[Rule] = rules_without_mode!(
+    libc::S_ISUID,
+    "No set-user-id bit: no mount of a job obeys it, and nobody who takes its files out should have to \
+     look for it."
+);
+
+/// What is judged besides where a private layer lies on a disk, where it is measured from time to time.
+pub(super) const MEASURED_RULES: &[Rule] = &[Rule {
+    call: call("fallocate", libc::SYS_fallocate),
+    why: "Giving room back. To take more than all of it takes no time, so it answers EOPNOTSUPP, and \
+          programs write instead.",
+    cases: &[
+        when(
+            &[is(
+                1,
+                (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE).cast_unsigned(),
+            )],
+            Verdict::Allow,
+        ),
+        when(&[], Verdict::NotSupported),
+    ],
+}];
