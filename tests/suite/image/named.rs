@@ -1,0 +1,93 @@
+//! Names: listed, shown, given and taken.
+
+use serde_json::json;
+use tidemill_tests::{Mode, World};
+
+use super::made::{image, refused, state};
+
+/// A world with an image called `one:1` of a root with one file.
+fn world_with_image() -> Option<World> {
+    let world = World::new(Mode::Rootless)?;
+    world.write("root/file", "x");
+    let root = world.work().join("root");
+    image(
+        &world,
+        &["import", root.to_str().unwrap(), "--name", "one:1"],
+    );
+    Some(world)
+}
+
+#[test]
+fn names_come_and_go_and_blobs_with_the_last_of_them() {
+    let Some(world) = world_with_image() else {
+        return;
+    };
+    let tagged = image(&world, &["tag", "one:1", "x.y/two"]);
+    assert_eq!(tagged["image"]["name"], "x.y/two:latest");
+    let listed = image(&world, &["ls"]);
+    let names: Vec<_> = listed["images"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| &i["name"])
+        .collect();
+    assert_eq!(names, ["docker.io/library/one:1", "x.y/two:latest"]);
+    let table = world.call(["image", "ls"]).out();
+    assert!(
+        table.starts_with("NAME            DIGEST        PLATFORM"),
+        "{table}"
+    );
+    let removed = image(&world, &["rm", "one:1"]);
+    assert_eq!(removed["freed"], 0, "the other name needs it");
+    let digest = tagged["image"]["digest"].as_str().unwrap();
+    let shown = image(&world, &["show", &digest[..20]]);
+    assert_eq!(shown["image"]["digest"], digest);
+    let removed = image(&world, &["rm", digest]);
+    assert_eq!(removed["removed"][0]["name"], "x.y/two:latest");
+    assert!(removed["freed"].as_u64().unwrap() > 1000);
+    assert_eq!(
+        state(&world).len(),
+        1,
+        "only the index is left: {:?}",
+        state(&world)
+    );
+    assert_eq!(image(&world, &["ls"])["images"], json!([]));
+}
+
+#[test]
+fn slips_are_answered_with_what_is_meant() {
+    let Some(world) = World::new(Mode::Rootless) else {
+        return;
+    };
+    let done = world.call(["image", "show", "one"]);
+    assert_eq!(done.code, 2, "{done}");
+    assert!(
+        done.err()
+            .contains("there is none yet: tidemill image pull"),
+        "{done}"
+    );
+    assert!(!world.state().exists(), "whoever looks makes nothing");
+    let done = world.call(["image", "ls"]);
+    assert_eq!(done.code, 0, "{done}");
+    drop(world);
+    let Some(world) = world_with_image() else {
+        return;
+    };
+    let done = refused(
+        &world,
+        &["rm", "one:1", "two:1"],
+        2,
+        "there is no image `two:1` here",
+    );
+    assert!(!done.err().contains("because"), "{done}");
+    refused(&world, &["show", "one:2"], 2, "did you mean `one:1`?");
+    refused(&world, &["tag", "one:1", "One"], 2, "has capital letters");
+    let digest = image(&world, &["show", "one:1"])["image"]["digest"].take();
+    let held = format!("two@{}", digest.as_str().unwrap());
+    refused(
+        &world,
+        &["tag", "one:1", &held],
+        2,
+        "which is not for choosing",
+    );
+}
