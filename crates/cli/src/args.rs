@@ -1,7 +1,9 @@
 //! The command line: every command and flag, with the texts that `--help` and the manual show.
 
+mod cache;
 mod examples;
 mod grant_names;
+mod image;
 mod job;
 mod mistake;
 mod other_tools;
@@ -11,6 +13,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+pub(crate) use cache::{CacheArgs, CacheCommand, PruneArgs};
+pub(crate) use image::{
+    ImageArgs, ImageCommand, ImageImportArgs, ImageNameArgs, ImagePullArgs, ImageRmArgs,
+    ImageTagArgs,
+};
 pub(crate) use job::{ExplainArgs, JobArgs, RunArgs};
 pub(crate) use mistake::hint;
 
@@ -45,6 +52,13 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     #[arg(help_heading = "Global options")]
     pub(crate) state_dir: Option<PathBuf>,
+
+    /// How much room unpacked layers may take, such as 50GiB, or `all` of the disk.
+    ///
+    /// Default: $TIDEMILL_CACHE_SIZE, else 20 GiB or a fifth of a disk that is smaller than 100 GiB.
+    #[arg(long, global = true, value_name = "SIZE")]
+    #[arg(help_heading = "Global options")]
+    pub(crate) cache_size: Option<String>,
 
     /// How the answer on standard output is written: for people, or as JSON with a `version`.
     #[arg(
@@ -102,6 +116,14 @@ pub(crate) enum Command {
     /// Show what a job would see and be granted, without running it
     #[command(after_help = examples::EXPLAIN)]
     Explain(Box<ExplainArgs>),
+
+    /// Look at what is kept for jobs to come, and make room
+    #[command(after_help = examples::CACHE)]
+    Cache(CacheArgs),
+
+    /// Fetch, import and list container images
+    #[command(after_help = examples::IMAGE)]
+    Image(ImageArgs),
 
     /// Print the JSON Schema of a format
     #[command(after_help = examples::SCHEMA)]

@@ -4,6 +4,7 @@
 //! how it runs in `runner` and `sandbox`. Start reading at [`args`], then [`command`].
 
 mod args;
+mod cache;
 mod clock;
 mod command;
 mod diagnostics;
@@ -11,6 +12,7 @@ mod exit_code;
 mod failure;
 mod flags;
 mod host_files;
+mod image;
 mod job;
 mod job_file;
 mod log_text;
@@ -48,6 +50,9 @@ fn main() -> ExitCode {
         return tidemill_sandbox::launcher_main();
     }
     if let Some(code) = unpacker::if_asked(std::env::args().skip(1)) {
+        return code;
+    }
+    if let Some(code) = cache::if_asked(std::env::args().skip(1)) {
         return code;
     }
     let cli = match Cli::try_parse() {
@@ -97,6 +102,8 @@ fn perform(cli: Cli, ui: &Ui) -> Result<u8, Failure> {
         Command::Run(args) => run::run(&args, &global, ui),
         Command::Explain(args) => command::explain::explain(&args, &global, &mut output, ui),
         Command::Doctor => command::doctor::doctor(global.format, &mut output),
+        Command::Cache(args) => cache::cache(&args, &global, &mut output, ui),
+        Command::Image(args) => image::image(&args, &global, &mut output, ui),
         Command::Schema(args) => command::schema::schema(&args, &mut output),
         Command::Completions(args) => command::completions::completions(&args, &mut output),
         Command::Man(args) => command::manual::man(&args, &mut output),

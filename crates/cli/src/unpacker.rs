@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
-use tidemill_image::{ArchiveOwners, TreeStore, build_order};
+use tidemill_image::{ArchiveOwners, CacheBounds, TreeStore, build_order};
 use tidemill_runner::{Cause, Unpacker, chain};
 use tidemill_sandbox::Launcher;
 
-/// The hidden first argument; the tree store's directory and the order follow.
+/// The hidden first argument; the tree store's directory, the order and the store's bounds follow.
 const ARGUMENT: &str = "build-tree";
 
 /// What the helper writes to its standard output.
@@ -30,18 +30,24 @@ struct Trouble {
 pub(crate) struct NamespaceUnpacker {
     launcher: Launcher,
     trees: PathBuf,
+    bounds: Option<CacheBounds>,
 }
 
 impl NamespaceUnpacker {
-    pub(crate) fn new(launcher: Launcher, trees: PathBuf) -> Self {
-        Self { launcher, trees }
+    pub(crate) fn new(launcher: Launcher, trees: PathBuf, bounds: Option<CacheBounds>) -> Self {
+        Self {
+            launcher,
+            trees,
+            bounds,
+        }
     }
 }
 
 impl Unpacker for NamespaceUnpacker {
     fn build(&self, order: &str) -> Result<PathBuf, Cause> {
         let trees = self.trees.to_string_lossy().into_owned();
-        let arguments = [ARGUMENT.to_owned(), trees, order.to_owned()];
+        let bounds = serde_json::to_string(&self.bounds).unwrap_or_default();
+        let arguments = [ARGUMENT.to_owned(), trees, order.to_owned(), bounds];
         let output = self.launcher.help(&arguments).map_err(|error| Cause {
             message: format!("the launcher could not be asked to build a layer: {error}"),
             hint: None,
@@ -63,8 +69,10 @@ pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<Ex
         return None;
     }
     let (trees, order) = (arguments.next()?, arguments.next()?);
+    let bounds = arguments.next().unwrap_or_default();
+    let bounds: Option<CacheBounds> = serde_json::from_str(&bounds).ok().flatten();
     let answer = Answer {
-        result: build(Path::new(&trees), &order),
+        result: build(Path::new(&trees), &order, bounds),
     };
     let written = serde_json::to_vec(&answer)
         .map_err(io::Error::from)
@@ -76,13 +84,16 @@ pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<Ex
     })
 }
 
-fn build(trees: &Path, order: &str) -> Result<PathBuf, Trouble> {
-    let trees = TreeStore::open(trees)
+fn build(trees: &Path, order: &str, bounds: Option<CacheBounds>) -> Result<PathBuf, Trouble> {
+    let mut trees = TreeStore::open(trees)
         .map_err(|error| Trouble {
             message: chain(&error),
             hint: None,
         })?
         .with_owners(ArchiveOwners::SubIds);
+    if let Some(bounds) = bounds {
+        trees = trees.with_bounds(bounds);
+    }
     build_order(order, &trees).map_err(|error| Trouble {
         message: chain(&error),
         hint: Some(error.hint()),

@@ -49,19 +49,20 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 
-use self::building::Building;
 use self::fresh::Freshness;
 use self::layout::{LIST, Layout, NOTE, ROOT, digest_of};
 use self::listing::Listing;
 use self::pool::Pool;
-use self::source::SourceTree;
 use crate::tree_use::{self, TreesInUse, Wanted};
 use crate::unpack::ArchiveOwners;
 use tidemill_tree::remove_tree;
 
+pub use self::building::{Added, Building, FileAttributes};
 pub use self::eviction::CacheBounds;
 pub use self::inventory::{Inventory, TreeEntry, TreeState};
+pub use self::new_file::NewFile;
 pub use self::removal::{PruneWish, Pruned, PrunedTree};
+pub use self::source::SourceTree;
 pub use self::verify::{Finding, Verified};
 
 /// Times that a tree is looked for when it is exchanged while that happens.

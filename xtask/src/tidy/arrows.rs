@@ -27,7 +27,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "core", "ledger", "store", "blob", "log", "image", "sandbox", "hub", "runner",
+            "core", "ledger", "store", "blob", "log", "oci", "registry", "tree", "image",
+            "sandbox", "hub", "runner",
         ],
     ),
     // A scenario may measure any part by itself; the black-box suite knows only the binary.

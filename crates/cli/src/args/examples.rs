@@ -17,6 +17,7 @@ Environment:
   TIDEMILL_KEEP_FOR     how long an execution is kept after its end [default: 90d]
   TIDEMILL_KEEP_COUNT   how many executions are kept [default: 10000]
   TIDEMILL_KEEP_BYTES   how much room their records and logs may take [default: 20GiB]
+  TIDEMILL_CACHE_SIZE   how much room unpacked layers may take, unless --cache-size says it
   TIDEMILL_LOG          what Tidemill itself does, on standard error, such as tidemill_runner=debug
   NO_COLOR              no colours";
 
@@ -120,3 +121,89 @@ pub(super) const MAN: &str = "\
 Examples:
   tidemill man | man -l -
   tidemill man ~/.local/share/man/man1   one page for each command";
+
+pub(super) const CACHE: &str = "\
+Examples:
+  tidemill cache du                      how much room it takes
+  tidemill cache ls                      which trees there are, and which are in use
+  tidemill cache prune --unused-for 7d   remove what nobody has used for a week
+  tidemill cache verify                  read it all, and put aside what is damaged
+
+By itself it takes up to 20 GiB, or a fifth of a smaller disk: --cache-size and TIDEMILL_CACHE_SIZE
+say otherwise. When a layer is unpacked, the trees that were used least recently give way.";
+
+pub(super) const CACHE_LS: &str = "\
+Examples:
+  tidemill cache ls
+  tidemill cache ls --format json";
+
+pub(super) const CACHE_DU: &str = "\
+Examples:
+  tidemill cache du
+  tidemill cache du --format json";
+
+pub(super) const CACHE_PRUNE: &str = "\
+Examples:
+  tidemill cache prune                   leftovers, damaged trees, blobs of images without a name
+  tidemill cache prune --unused-for 7d
+  tidemill cache prune --max 5GiB
+  tidemill cache prune --all --dry-run
+
+Needs no room on the disk. What was removed is unpacked again when a job asks for it.";
+
+pub(super) const CACHE_VERIFY: &str = "\
+Examples:
+  tidemill cache verify
+  tidemill cache verify --format json
+
+What is damaged is built anew when a job asks for it.
+
+Exit status:
+  0 all is as it was built; 1 something is damaged; 125 something could not be checked.";
+
+pub(super) const IMAGE: &str = "\
+Examples:
+  tidemill image pull debian:12
+  tidemill image import app.tar
+  tidemill image ls";
+
+pub(super) const IMAGE_PULL: &str = "\
+Examples:
+  tidemill image pull debian:12
+  tidemill image pull ghcr.io/me/app:1.4 --platform linux/arm64
+  tidemill image pull localhost:5000/app
+  tidemill image pull registry.lan/app --plain-http
+
+What is here already is not fetched again, and what broke off is gone on with. Signs in as docker
+does: `docker login`, or the file config.json in $DOCKER_CONFIG or ~/.docker.";
+
+pub(super) const IMAGE_IMPORT: &str = "\
+Examples:
+  docker save app | tidemill image import -
+  tidemill image import layout/ --name app:dev
+  tidemill image import app.tar.gz
+  tidemill image import /srv/debian --name debian:mine
+
+The name that a source gives its image counts unless --name says another. A directory that is no
+image layout is taken for a root file system.";
+
+pub(super) const IMAGE_LS: &str = "\
+Examples:
+  tidemill image ls
+  tidemill image ls --format json";
+
+pub(super) const IMAGE_SHOW: &str = "\
+Examples:
+  tidemill image show debian:12
+  tidemill image show 3f57d9401f8d --format json";
+
+pub(super) const IMAGE_RM: &str = "\
+Examples:
+  tidemill image rm app:dev app:test
+  tidemill image rm 3f57d9401f8d          with all its names
+
+What other images need too stays, and so do jobs that run.";
+
+pub(super) const IMAGE_TAG: &str = "\
+Examples:
+  tidemill image tag debian:12 base:stable";

@@ -29,6 +29,8 @@ pub struct PruneWish {
     pub max: Option<ByteSize>,
     /// Remove trees that were last used before this time, in seconds since 1970.
     pub used_before: Option<i64>,
+    /// Say what would be removed, and remove nothing.
+    pub is_trial: bool,
 }
 
 /// What was removed.
@@ -63,16 +65,24 @@ impl TreeStore {
     /// If the store cannot be listed. What cannot be removed stands in the answer.
     pub fn prune(&self, wish: &PruneWish) -> Result<Pruned, TreeStoreError> {
         let mut pruned = Pruned::default();
-        let building = self.layout.building();
-        let before = self.bytes_below(&building)?;
-        self.remove_abandoned();
-        let rest = self.bytes_below(&building)?;
-        pruned.freed_bytes += before.saturating_sub(rest) + self.remove_damaged(&mut pruned)?;
-        pruned.freed_bytes += self.sweep_pool(&mut pruned.failures);
+        if wish.is_trial {
+            let inventory = self.inventory()?;
+            pruned.freed_bytes = inventory.damaged_bytes + inventory.unused_bytes;
+        } else {
+            let building = self.layout.building();
+            let before = self.bytes_below(&building)?;
+            self.remove_abandoned();
+            let rest = self.bytes_below(&building)?;
+            pruned.freed_bytes += before.saturating_sub(rest) + self.remove_damaged(&mut pruned)?;
+            pruned.freed_bytes += self.sweep_pool(&mut pruned.failures);
+        }
         let noted = self.usage();
         let (mut ledger, sources) = self.ledger()?;
         let mut failures = Vec::new();
         let mut try_remove = |id: &Digest| {
+            if wish.is_trial {
+                return Ok(true);
+            }
             Ok::<_, TreeStoreError>(self.remove_id(id).unwrap_or_else(|error| {
                 failures.push(error.in_one_line());
                 false
@@ -100,13 +110,16 @@ impl TreeStore {
                 freed_bytes,
             });
         }
+        pruned.left_bytes = ledger.total();
+        if wish.is_trial {
+            return Ok(pruned);
+        }
         self.remove_dangling();
         if let Err(error) = fresh::settle_all(&self.layout) {
             pruned
                 .failures
                 .push(format!("the disk does not take what was written: {error}"));
         }
-        pruned.left_bytes = ledger.total();
         self.set_usage(noted, ledger.total());
         Ok(pruned)
     }

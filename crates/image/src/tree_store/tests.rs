@@ -216,6 +216,7 @@ fn a_tree_that_is_used_is_not_removed() {
     let all = PruneWish {
         max: Some(ByteSize(0)),
         used_before: Some(i64::MAX),
+        is_trial: false,
     };
     assert_eq!(other.prune(&all).unwrap().trees, []);
     assert!(root.join("file").exists());
@@ -402,6 +403,7 @@ fn pruning_removes_what_is_of_no_use_and_what_is_asked_for() {
         .prune(&PruneWish {
             used_before: Some(used_at),
             max: None,
+            is_trial: false,
         })
         .unwrap();
     assert_eq!(old.trees.len(), 1);
@@ -412,6 +414,7 @@ fn pruning_removes_what_is_of_no_use_and_what_is_asked_for() {
     let all = PruneWish {
         max: Some(ByteSize(0)),
         used_before: None,
+        is_trial: false,
     };
     assert_eq!(store.prune(&all).unwrap().trees.len(), 1);
     assert_eq!(store.inventory().unwrap().pool_files, 0);

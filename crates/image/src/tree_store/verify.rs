@@ -199,9 +199,18 @@ impl TreeStore {
         let lock = fs::metadata(self.layout.lock(id))?;
         let draw = lock.mtime_nsec().unsigned_abs() / 1000;
         file.seek(SeekFrom::Start(draw % length.max(1)))?;
-        let lines = BufReader::new(file).lines();
-        // The first one is hardly ever whole.
-        lines.skip(1).take(GLANCE_ENTRIES).collect()
+        let mut reader = BufReader::new(file);
+        // The first one is hardly ever whole, and at the end it goes on at the beginning.
+        let behind: Vec<String> = (&mut reader)
+            .lines()
+            .skip(1)
+            .take(GLANCE_ENTRIES)
+            .collect::<Result<_, _>>()?;
+        reader.rewind()?;
+        let before = reader.lines().skip(1).take(GLANCE_ENTRIES - behind.len());
+        let mut lines = before.collect::<Result<Vec<_>, _>>()?;
+        lines.extend(behind);
+        Ok(lines)
     }
 
     /// Compares a tree with its list. `None` if it has none.

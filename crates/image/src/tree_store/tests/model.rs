@@ -121,6 +121,7 @@ impl Run {
                 let wish = PruneWish {
                     max: Some(ByteSize(*max)),
                     used_before: None,
+                    is_trial: false,
                 };
                 let pruned = self.world.open().prune(&wish).unwrap();
                 assert_eq!(pruned.failures, [""; 0]);
