@@ -112,7 +112,7 @@ fn image_state(image: &Image, host: &HostView, trees: &TreeStore) -> Result<Stri
         } => match digest {
             Some(digest) => digest.to_string(),
             None => {
-                return Err(PlanError::OciUnavailable {
+                return Err(PlanError::Unresolved {
                     reference: reference.clone(),
                 });
             }

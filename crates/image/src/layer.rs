@@ -22,7 +22,7 @@ use crate::copies::{Copies, GatherError};
 use crate::glob::{Matches, Patterns};
 use crate::host_view::HostView;
 use crate::layer_fault::LayerFault;
-use crate::oci::{ImageLayers, ImageTreeError, image_tree_name};
+use crate::oci::{ImageLayers, ImageName, ImageTreeError, image_tree_name};
 use crate::overlay::{Way, walk};
 use crate::plan::PlanError;
 use crate::shared_libs;
@@ -49,11 +49,7 @@ pub struct LayerKey {
 enum Recipe {
     Unpack(Archive),
     /// An OCI image; its layers once they are known.
-    Image {
-        reference: String,
-        manifest: OciDigest,
-        layers: Option<Arc<ImageLayers>>,
-    },
+    Image(Box<ImageName>, Option<Arc<ImageLayers>>),
     Copy(Arc<Copies>),
     Command(Arc<CommandLayer>),
     /// A tree that was built before.
@@ -83,15 +79,11 @@ impl LayerKey {
         self.order.as_deref()
     }
 
-    /// The OCI image whose layers have to be known before the tree can be built: its reference and the
-    /// digest of its manifest. [`LayerKey::with_layers`] tells them.
-    pub fn image(&self) -> Option<(&str, &OciDigest)> {
+    /// The OCI image whose layers have to be known before the tree can be built;
+    /// [`LayerKey::with_layers`] tells them.
+    pub fn image(&self) -> Option<&ImageName> {
         match &self.recipe {
-            Recipe::Image {
-                reference,
-                manifest,
-                layers: None,
-            } => Some((reference, manifest)),
+            Recipe::Image(image, None) => Some(image),
             _ => None,
         }
     }
@@ -99,26 +91,23 @@ impl LayerKey {
     /// The key of an image's tree, with all that is needed to build it.
     #[must_use]
     pub fn with_layers(self, layers: ImageLayers) -> Self {
+        let image = ImageName {
+            reference: layers.known_as.clone(),
+            manifest: layers.manifest,
+            platform: None,
+        };
         Self {
             order: Some(order::of_image(&layers)),
-            recipe: Recipe::Image {
-                reference: layers.known_as.clone(),
-                manifest: layers.manifest,
-                layers: Some(Arc::new(layers)),
-            },
+            recipe: Recipe::Image(Box::new(image), Some(Arc::new(layers))),
             name: self.name,
         }
     }
 
     /// The key of an image's tree.
-    pub(crate) fn of_image(reference: &str, manifest: &OciDigest, trees: &TreeStore) -> Self {
+    pub(crate) fn of_image(image: ImageName, trees: &TreeStore) -> Self {
         Self {
-            name: image_tree_name(manifest, trees.owners()),
-            recipe: Recipe::Image {
-                reference: reference.to_owned(),
-                manifest: *manifest,
-                layers: None,
-            },
+            name: image_tree_name(&image.manifest, trees.owners()),
+            recipe: Recipe::Image(Box::new(image), None),
             order: None,
         }
     }
@@ -130,7 +119,7 @@ impl LayerKey {
         match &self.recipe {
             Recipe::Command(command) => Some(command),
             Recipe::Unpack(_)
-            | Recipe::Image { .. }
+            | Recipe::Image(..)
             | Recipe::Copy(_)
             | Recipe::Built
             | Recipe::Dress { .. } => None,
@@ -168,7 +157,7 @@ impl fmt::Display for LayerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.recipe {
             Recipe::Unpack(archive) => f.write_str(archive.path()),
-            Recipe::Image { reference, .. } => f.write_str(reference),
+            Recipe::Image(image, _) => f.write_str(&image.reference),
             Recipe::Copy(copies) => f.write_str(copies.from()),
             Recipe::Command(command) => {
                 write!(f, "the output of `{}`", command.spec().command().join(" "))
@@ -224,8 +213,10 @@ pub fn layer_keys(
     match &spec.image {
         Image::Tar { path } => add(archive_key(path, trees)?),
         Image::Oci {
-            reference, digest, ..
-        } => add(image_key(reference, digest.as_ref(), trees)?),
+            reference,
+            digest,
+            platform,
+        } => add(image_key(reference, *digest, platform.as_deref(), trees)?),
         Image::Host | Image::None | Image::Dir { .. } => {}
     }
     for index in 0..spec.layers.len() {
@@ -236,16 +227,22 @@ pub fn layer_keys(
     Ok(keys)
 }
 
-/// The key of an image's tree. The reference has to be resolved: what it stands for now is no part of it.
+/// The key of an OCI image's tree. Its reference has to be resolved: what it stands for now is no part of it.
 pub(crate) fn image_key(
     reference: &str,
-    digest: Option<&OciDigest>,
+    digest: Option<OciDigest>,
+    platform: Option<&str>,
     trees: &TreeStore,
 ) -> Result<LayerKey, PlanError> {
-    let digest = digest.ok_or_else(|| PlanError::OciUnavailable {
+    let manifest = digest.ok_or_else(|| PlanError::Unresolved {
         reference: reference.to_owned(),
     })?;
-    Ok(LayerKey::of_image(reference, digest, trees))
+    let image = ImageName {
+        reference: reference.to_owned(),
+        manifest,
+        platform: platform.map(str::to_owned),
+    };
+    Ok(LayerKey::of_image(image, trees))
 }
 
 /// The tree that one layer of a job needs, if it needs one.
@@ -380,7 +377,7 @@ pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerEr
             let limits = UnpackLimits::default();
             Ok(unpack::unpack(archive, building, &limits, trees.owners())?)
         }
-        Recipe::Image { layers, .. } => match layers {
+        Recipe::Image(_, layers) => match layers {
             Some(layers) => Ok(layers.build(building, trees)?),
             None => Err(LayerError::NoLayers {
                 image: key.to_string(),

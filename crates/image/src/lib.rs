@@ -58,7 +58,7 @@ pub use layer::{
 };
 pub use layer_fault::LayerFault;
 pub use link_warning::link_warnings;
-pub use oci::{ImageLayer, ImageLayers, ImageTreeError};
+pub use oci::{ImageLayer, ImageLayers, ImageName, ImageTreeError};
 pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
 pub use tree_store::{

@@ -44,6 +44,17 @@ const AT_ONCE_MAX: usize = 4;
 /// Bytes of a layer's index at most.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
+/// An image that a resolved spec names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageName {
+    /// What it was called when the spec was written.
+    pub reference: String,
+    /// The digest of its manifest.
+    pub manifest: OciDigest,
+    /// What it is for, if that is known.
+    pub platform: Option<String>,
+}
+
 /// The layers of an image, the lowest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageLayers {

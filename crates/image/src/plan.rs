@@ -186,7 +186,7 @@ fn add_image(
         Image::Oci {
             reference, digest, ..
         } => {
-            let key = layer::image_key(reference, digest.as_ref(), trees)?;
+            let key = layer::image_key(reference, *digest, None, trees)?;
             stack.add_image_tree(&Source {
                 path: key.find(trees)?,
                 owners: whole,
@@ -318,11 +318,9 @@ pub enum PlanError {
     /// The image is the host's root directory.
     #[error("the host's own root directory cannot be the image")]
     ImageIsHost,
-    /// Images of registries are not read.
-    #[error(
-        "the image `oci:{reference}` cannot be used: OCI images are not available in this build"
-    )]
-    OciUnavailable {
+    /// Nobody has looked up which image a reference stands for.
+    #[error("it was not looked up which image `{reference}` is")]
+    Unresolved {
         /// The image.
         reference: String,
     },
@@ -598,8 +596,8 @@ impl PlanError {
             Self::NotAbsolute { .. } => "write the path from `/` on".into(),
             Self::NotUtf8 { .. } => "rename it, or move the files elsewhere".into(),
             Self::ImageIsHost => "use `--image host`, which leaves the host's secrets out".into(),
-            Self::OciUnavailable { .. } => {
-                "unpack the image elsewhere, and use `--image dir:PATH` or `--image tar:PATH`".into()
+            Self::Unresolved { reference } => {
+                format!("pull it, and run the job again: tidemill image pull {reference}")
             }
             Self::Image { place, .. } => {
                 format!("mend `{place}` in the image, or use another one")

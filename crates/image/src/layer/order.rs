@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::{Attributes, Digest, Layer};
 
 use super::{LayerError, LayerKey, Surroundings, archive_key, build_layer, layer_key, tar_key};
-use crate::oci::ImageLayers;
+use crate::oci::{ImageLayers, ImageName};
 use crate::plan::PlanError;
 use crate::tree_store::TreeStore;
 
@@ -94,7 +94,12 @@ pub fn build_order(order: &str, trees: &TreeStore) -> Result<PathBuf, OrderError
             attributes,
         } => tar_key(&path, strip.as_deref(), &attributes, trees).map(Some),
         Order::Image { layers, .. } => {
-            let key = LayerKey::of_image(&layers.known_as, &layers.manifest, trees);
+            let image = ImageName {
+                reference: layers.known_as.clone(),
+                manifest: layers.manifest,
+                platform: None,
+            };
+            let key = LayerKey::of_image(image, trees);
             Ok(Some(key.with_layers(layers)))
         }
         Order::Tree { name, attributes } => Ok(Some(LayerKey::of_tree(name, &attributes))),

@@ -84,7 +84,12 @@ enum Named {
 
 impl Entries<'_> {
     fn next_frame(&mut self) -> Result<Option<Frame>, UnpackError> {
-        self.frames.next().map_err(|error| {
+        let next = self.frames.next();
+        // Some tools leave the mark at the end of a layer out. Whether it is whole its digest says.
+        if matches!(next, Err(FrameError::CutOff)) && self.names == Names::Layer {
+            return Ok(None);
+        }
+        next.map_err(|error| {
             let archive = self.known_as.to_owned();
             match error {
                 FrameError::NotTar => UnpackError::NotTar { archive },
@@ -100,7 +105,9 @@ impl Entries<'_> {
         contents: &mut Contents<'_>,
     ) -> Result<Option<Record>, UnpackError> {
         let shown = String::from_utf8_lossy(&frame.name).into_owned();
-        let path = tidy(&frame.name).map_err(|why| self.bad_name(&shown, why))?;
+        let path = self
+            .tidy(&frame.name)
+            .map_err(|why| self.bad_name(&shown, why))?;
         let path = match self
             .meaning(path)
             .map_err(|why| self.bad_name(&shown, why))?
@@ -138,7 +145,7 @@ impl Entries<'_> {
             EntryType::Symlink => RecordKind::Symlink(self.target(frame.link, &shown)?),
             EntryType::Link => {
                 let target = self.target(frame.link, &shown)?;
-                let tidied = tidy(&target).map_err(|why| UnpackError::BadLink {
+                let tidied = self.tidy(&target).map_err(|why| UnpackError::BadLink {
                     archive: self.known_as.to_owned(),
                     entry: shown.clone(),
                     target: String::from_utf8_lossy(&target).into_owned(),
@@ -160,6 +167,16 @@ impl Entries<'_> {
             xattrs,
             ..record(path, what, dress)
         }))
+    }
+
+    /// A name as a relative path. In a layer, `/` at the beginning is the root of the image; some tools
+    /// write it.
+    fn tidy(&self, name: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let from_root = (name.iter().position(|byte| *byte != b'/')).unwrap_or(name.len());
+        match self.names {
+            Names::Plain => tidy(name),
+            Names::Layer => tidy(&name[from_root..]),
+        }
     }
 
     /// What a name of a layer means.

@@ -273,6 +273,16 @@ fn nasty() -> Vec<(&'static str, Vec<Vec<Item>>)> {
                 symlink("tolong", &format!("d/{long}")),
             ],
         ),
+        (
+            "names from the root",
+            vec![
+                dir("/"),
+                dir("/abs"),
+                file("//abs/file", "x"),
+                hard("/abs/hard", "/abs/file"),
+                file("/.wh.f", ""),
+            ],
+        ),
         ("deep", vec![file(&format!("{}/x", deep(300)), "x")]),
         (
             "extended attributes",
