@@ -15,9 +15,11 @@ mod probe_host;
 mod probe_identity;
 mod probe_images;
 mod probe_kernel;
+mod probe_kernel_memory;
 mod probe_life;
 mod probe_memory;
 mod probe_network;
+mod probe_output;
 mod probe_shared;
 
 /// Three tests of a case: unconfined it is broken, in the sandbox it is safe. What is different from

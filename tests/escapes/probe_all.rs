@@ -6,8 +6,8 @@ use std::process::Command;
 use tidemill_tests::probe;
 
 use crate::{
-    probe_descriptors, probe_exhaustion, probe_host, probe_identity, probe_kernel, probe_life,
-    probe_memory, probe_network, probe_shared,
+    probe_descriptors, probe_exhaustion, probe_host, probe_identity, probe_kernel,
+    probe_kernel_memory, probe_life, probe_memory, probe_network, probe_output, probe_shared,
 };
 
 #[test]
@@ -20,11 +20,14 @@ fn every_case_has_its_tests() {
         probe_host::JUDGED,
         probe_identity::PLAIN,
         probe_kernel::PLAIN,
+        probe_kernel_memory::PLAIN,
+        probe_kernel_memory::JUDGED,
         probe_life::PLAIN,
         probe_life::JUDGED,
         probe_memory::PLAIN,
         probe_network::PLAIN,
         probe_network::JUDGED,
+        probe_output::JUDGED,
         probe_shared::PLAIN,
         probe_shared::JUDGED,
     ]

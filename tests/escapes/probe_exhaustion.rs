@@ -73,6 +73,67 @@ fn deep_tree_and_others_are_taken_away(#[case] mode: Mode, #[case] case: &'stati
     assert_lively(&world);
 }
 
+/// Names without end, and a tree of so many levels that whoever is not careful needs a minute for each.
+#[rstest]
+#[case::many_names("many_names", "PROBE_FILES", 600_000)]
+#[case::deep_tree("deep_tree", "PROBE_LEVELS", 10_000)]
+fn slow_deep_tree_and_many_names_without_measure_are_taken_away(
+    #[case] case: &'static str,
+    #[case] what: &'static str,
+    #[case] count: u32,
+    #[values(Mode::Root, Mode::Rootless)] mode: Mode,
+) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bait = Bait::lay(&world);
+    let probe = Probe::new(case).variable(what, count);
+    let done = probe.trial(&world, &bait).run();
+    // The same bound as for a small one: it is about what is left when all is made.
+    let making = Duration::from_millis(done.record().number("/usage/wall_ms"));
+    assert!(done.elapsed < making + Duration::from_secs(10), "{done}");
+    probe.assert_held(&done);
+    assert_lively(&world);
+}
+
+/// A private layer on the disk of the state directory, where no file system bounds it: all that a job can
+/// do to it takes time, and what it leaves goes with it too.
+#[rstest]
+#[case::deep_tree("deep_tree", "PROBE_LEVELS", 2_000)]
+#[case::many_names("many_names", "PROBE_FILES", 20_000)]
+#[case::undeletable("undeletable", "PROBE_FILES", 0)]
+#[case::sparse_file("sparse_file", "PROBE_FILES", 0)]
+fn sparse_file_and_others_on_a_disk_are_bounded_and_taken_away(
+    #[case] case: &'static str,
+    #[case] what: &'static str,
+    #[case] count: u32,
+    #[values(Mode::Root, Mode::Rootless)] mode: Mode,
+) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bait = Bait::lay(&world);
+    let probe = Probe::new(case).variable(what, count);
+    let more_than_half = memory_of_the_host();
+    let done = probe
+        .trial(&world, &bait)
+        .args(["--disk", &more_than_half.to_string()])
+        .run();
+    probe.assert_held(&done);
+    // A hole of a TiB is there, and nothing was taken for it.
+    let used = done.record().number("/usage/disk_bytes");
+    assert!(used < 128 << 20, "{used} bytes: {done}");
+    assert_lively(&world);
+}
+
+/// In bytes.
+fn memory_of_the_host() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let digits = line.unwrap().trim().trim_end_matches(" kB");
+    digits.parse::<u64>().unwrap() * 1024
+}
+
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]

@@ -18,8 +18,8 @@ cases! {
     other_namespaces;
     setns;
     unshare_tool => |probe| probe.canary_needs("the tool unshare");
-    // In a private layer such files are harmless, and installers need them. In a real directory they
-    // would be the caller's.
+    set_user_files;
+    // In a real directory they would be the caller's.
     set_id_files => |probe| probe.flags(&["--write"]);
 }
 

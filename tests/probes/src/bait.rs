@@ -88,7 +88,6 @@ pub(crate) fn lay(directory: &Path) -> io::Result<()> {
         "BAIT_HOSTNAME={}",
         first_line("/proc/sys/kernel/hostname")
     )?;
-    writeln!(out, "BAIT_MACHINE={}", first_line("/etc/machine-id"))?;
     writeln!(out, "ready")?;
     out.flush()?;
     // The end of the input is the only thing that is waited for.

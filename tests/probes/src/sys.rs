@@ -9,6 +9,7 @@ use std::arch::asm;
 use std::ffi::CStr;
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
 use std::ptr;
 
 /// One argument of a system call: a number, or a buffer that is borrowed until the call returns.
@@ -220,6 +221,75 @@ pub(crate) fn attach(segment: i64, bytes: usize) -> io::Result<&'static mut [u8]
     }
     // SAFETY: the caller made the segment with this length and attaches it once.
     Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) })
+}
+
+/// Sends one byte, with something beside it that `sendmsg` understands.
+pub(crate) fn send_with_control<const N: usize>(socket: i32, control: &[u32; N]) -> io::Result<()> {
+    let byte = [0_u8; 1];
+    let mut part = libc::iovec {
+        iov_base: byte.as_ptr().cast_mut().cast(),
+        iov_len: byte.len(),
+    };
+    // SAFETY: all zeros are a message without anything in it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_ptr().cast_mut().cast();
+    message.msg_controllen = size_of_val(control);
+    // SAFETY: what the message points to lives until the call returns, which reads it only.
+    let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_DONTWAIT) };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// How many pages of a file are in memory.
+pub(crate) fn resident_pages(file: &impl AsRawFd, bytes: usize) -> io::Result<usize> {
+    const PAGE: usize = 4096;
+    let mut pages = vec![0_u8; bytes.div_ceil(PAGE)];
+    let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+    // SAFETY: the kernel chooses an address where nothing is, and nothing is read there.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            protection,
+            flags,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping has this length, and the list a byte for each page of it.
+    let result = unsafe { libc::mincore(start, bytes, pages.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: nobody has a reference into it.
+    unsafe { libc::munmap(start, bytes) };
+    if result < 0 {
+        return Err(error);
+    }
+    Ok(pages.iter().filter(|page| **page & 1 == 1).count())
+}
+
+/// Takes one huge page, writes to it, and gives it back.
+pub(crate) fn huge_page() -> io::Result<()> {
+    const BYTES: usize = 2 << 20;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+    // SAFETY: the kernel chooses an address where nothing is.
+    let start = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping is new, has this length, and is gone after this.
+    unsafe {
+        ptr::write_volatile(start.cast::<u8>(), 1);
+        libc::munmap(start, BYTES);
+    }
+    Ok(())
 }
 
 /// A limit of this process: soft, hard.

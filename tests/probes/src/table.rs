@@ -1,8 +1,8 @@
 //! All cases: what each is called, what it tries, and who judges it.
 
 use crate::cases::{
-    calls, descriptors, disk, host_files, identity, ipc, lifecycle, memory, mounts, network,
-    proc_files,
+    calls, descriptors, disk, host_files, identity, ipc, kernel_memory, lifecycle, memory, mounts,
+    network, output, proc_files,
 };
 use crate::verdict::Verdict;
 
@@ -31,6 +31,8 @@ pub(crate) const GROUPS: &[(&str, &[Case])] = &[
     ("Network", NETWORK),
     ("Life and death", LIFE),
     ("Exhaustion", EXHAUSTION),
+    ("Memory of the kernel", KERNEL_MEMORY),
+    ("Output", OUTPUT),
 ];
 
 const IDENTITY: &[Case] = &[
@@ -53,6 +55,11 @@ const IDENTITY: &[Case] = &[
         "set_id_files",
         "making set-id files in a real directory, twelve ways",
         identity::set_id_files,
+    ),
+    case(
+        "set_user_files",
+        "making set-user-id files in a private layer, eleven ways",
+        identity::set_user_files,
     ),
     case(
         "privileged_attributes",
@@ -431,6 +438,82 @@ const EXHAUSTION: &[Case] = &[
         disk::undeletable,
     ),
     case("sparse_file", "a hole of a TiB", disk::sparse_file),
+];
+
+const KERNEL_MEMORY: &[Case] = &[
+    case(
+        "epoll_trees",
+        "epoll instances that watch each other and many files",
+        kernel_memory::epoll_trees,
+    ),
+    case(
+        "descriptors_in_flight",
+        "descriptors that were sent and that nobody receives",
+        kernel_memory::descriptors_in_flight,
+    ),
+    case(
+        "queued_signals",
+        "signals that nobody lets in",
+        kernel_memory::queued_signals,
+    ),
+    case(
+        "semaphores",
+        "sets of System V semaphores",
+        kernel_memory::semaphores,
+    ),
+    case(
+        "page_tables",
+        "tables for pages that are all the same one",
+        kernel_memory::page_tables,
+    ),
+    case(
+        "missing_names",
+        "names of missing files, which the kernel remembers",
+        kernel_memory::missing_names,
+    ),
+    case(
+        "page_cache",
+        "a large file that is read",
+        kernel_memory::page_cache,
+    ),
+    case(
+        "datagram_buffers",
+        "UDP sockets that nobody reads",
+        kernel_memory::datagram_buffers,
+    ),
+    case(
+        "stream_buffers",
+        "TCP connections that nobody reads",
+        kernel_memory::stream_buffers,
+    ),
+    case(
+        "huge_pages",
+        "huge pages, which no limit counts",
+        kernel_memory::huge_pages,
+    ),
+];
+
+const OUTPUT: &[Case] = &[
+    case(
+        "output_flood",
+        "lines without end, as fast as they are taken",
+        output::output_flood,
+    ),
+    case(
+        "output_drops",
+        "one byte at a time, to both streams in turn",
+        output::output_drops,
+    ),
+    case(
+        "output_noise",
+        "bytes that are no text",
+        output::output_noise,
+    ),
+    case(
+        "output_after_close",
+        "somebody who goes on to write after the close",
+        output::output_after_close,
+    ),
 ];
 
 /// The case with this name.

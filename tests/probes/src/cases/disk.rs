@@ -166,6 +166,7 @@ pub(crate) fn undeletable() -> Verdict {
 
 pub(crate) fn sparse_file() -> Verdict {
     const TEBIBYTE: u64 = 1 << 40;
+    const EXBIBYTE: u64 = 1 << 60;
     sys::ignore(libc::SIGXFSZ);
     let mut findings = Findings::new();
     for directory in WRITABLE {
@@ -174,6 +175,14 @@ pub(crate) fn sparse_file() -> Verdict {
             findings.absent(format!("{directory} cannot be written"));
             continue;
         };
+        // Larger than any file may be; if not, a hole too.
+        if file.set_len(EXBIBYTE).is_ok() {
+            let blocks = file.metadata().map_or(u64::MAX, |found| found.blocks());
+            findings.unless(
+                blocks > 64,
+                format!("{directory}: an EiB has {blocks} blocks"),
+            );
+        }
         match file.set_len(TEBIBYTE) {
             Err(error) => findings.held(format!("{directory}: {error}")),
             Ok(()) => {
@@ -194,6 +203,8 @@ pub(crate) fn sparse_file() -> Verdict {
             allocated.is_ok(),
             format!("{directory}: a TiB was allocated"),
         );
+        let kept = file.metadata().map_or(u64::MAX, |found| found.blocks());
+        findings.unless(kept > 64, format!("{directory}: {kept} blocks are taken"));
     }
     findings.verdict()
 }

@@ -165,6 +165,8 @@ const IDENTIFYING: &[&str] = &[
     "/proc/partitions",
     "/proc/diskstats",
     "/etc/hostid",
+    "/etc/machine-id",
+    "/var/lib/dbus/machine-id",
     "/etc/ssh/ssh_host_ed25519_key.pub",
     "/etc/ssh/ssh_host_rsa_key.pub",
 ];
@@ -179,8 +181,6 @@ pub(crate) fn host_identity() -> Verdict {
     for (told, path) in [
         ("HOSTNAME", "/proc/sys/kernel/hostname"),
         ("HOSTNAME", "/etc/hostname"),
-        ("MACHINE", "/etc/machine-id"),
-        ("MACHINE", "/var/lib/dbus/machine-id"),
     ] {
         let of_host = bait::told(told).filter(|text| !text.is_empty());
         let found = fs::read_to_string(path).unwrap_or_default();

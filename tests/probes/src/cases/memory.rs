@@ -10,17 +10,17 @@ use std::os::unix::net::UnixDatagram;
 use crate::sys::{self, call};
 use crate::verdict::Verdict;
 
-const MIB: usize = 1 << 20;
-const PAGE: usize = 4096;
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const PAGE: usize = 4096;
 
 /// How many MiB must be impossible.
-fn bound() -> usize {
+pub(crate) fn bound() -> usize {
     let told = env::var("PROBE_MIB").ok();
     told.and_then(|text| text.parse().ok()).unwrap_or(256)
 }
 
 /// Fills MiB after MiB until something refuses, or the bound is reached.
-fn fill(mut one_more: impl FnMut(usize) -> io::Result<()>) -> Verdict {
+pub(crate) fn fill(mut one_more: impl FnMut(usize) -> io::Result<()>) -> Verdict {
     for mebibyte in 0..bound() {
         if let Err(error) = one_more(mebibyte) {
             return Verdict::Safe(format!("refused after {mebibyte} MiB: {error}"));
@@ -183,8 +183,12 @@ pub(crate) fn timers() -> Verdict {
     })
 }
 
-/// As many descriptors as one process may have.
-fn raise_descriptors() {
+/// As many descriptors as one process may have, or more for whoever may raise that.
+pub(crate) fn raise_descriptors() {
+    const MANY: u64 = 1 << 20;
+    if sys::set_limit(libc::RLIMIT_NOFILE, MANY, MANY).is_ok() {
+        return;
+    }
     if let Ok((_, hard)) = sys::limit(libc::RLIMIT_NOFILE) {
         drop(sys::set_limit(libc::RLIMIT_NOFILE, hard, hard));
     }

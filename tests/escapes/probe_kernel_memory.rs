@@ -1,0 +1,114 @@
+//! Ways to let the kernel use memory for what is no page of anybody, each against a small limit.
+
+use std::fs;
+
+use rstest::rstest;
+use tidemill_tests::{Mode, World, kept, skip};
+
+use crate::bait::Bait;
+use crate::cases;
+use crate::probe::{Probe, assert_lively, verdict};
+
+/// The limit, and three times as much as what must be impossible.
+fn bounded(probe: Probe) -> Probe {
+    probe
+        .flags(&["--memory", "64MiB", "--timeout", "60s"])
+        .variable("PROBE_MIB", 192)
+        .or_ended_by("memory")
+        // What belongs to no process is only seen by a control group.
+        .needs("cgroup-memory")
+}
+
+/// Sixteen times the limit, and more than a process needs for itself.
+fn streams(probe: Probe) -> Probe {
+    probe
+        .flags(&["--memory", "16MiB", "--timeout", "60s"])
+        .variable("PROBE_MIB", 256)
+        .or_ended_by("memory")
+        .needs("cgroup-memory")
+}
+
+/// More than a job's share, and little for a host.
+fn counted(probe: Probe, bound: u32) -> Probe {
+    probe
+        .flags(&["--timeout", "60s"])
+        .variable("PROBE_BOUND", bound)
+}
+
+cases! {
+    epoll_trees => super::bounded;
+    semaphores => super::bounded;
+    page_tables => super::bounded;
+    // Half as much is enough, and takes half as long.
+    missing_names => |probe| super::bounded(probe).variable("PROBE_MIB", 96);
+    // In a real directory: pages of a private layer are that layer's files themselves.
+    page_cache => |probe| super::bounded(probe)
+        .flags(&["--write"])
+        .canary_needs("a directory that is on a disk");
+    datagram_buffers => super::bounded;
+    // The kernel gives each connection a little, whatever the limit is; what it costs beside that counts.
+    // So there is a multiple of the limit, and an end.
+    stream_buffers => super::streams;
+    descriptors_in_flight => |probe| super::counted(probe, 70_000);
+    queued_signals => |probe| super::counted(probe, 8_192);
+}
+
+/// Tried by the tests of this file.
+pub(crate) const JUDGED: &[&str] = &["huge_pages"];
+
+/// How many huge pages the host has reserved.
+const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Huge pages that are reserved as long as this is there.
+struct HugePages {
+    before: String,
+    _alone: fs::File,
+}
+
+impl HugePages {
+    /// Reserves a few. `None` if that cannot be, which was said.
+    fn reserve() -> Option<Self> {
+        const FEW: &str = "4";
+        let (_, alone) = kept("huge-pages");
+        let Ok(before) = fs::read_to_string(RESERVED) else {
+            skip("this kernel has no huge pages");
+            return None;
+        };
+        let reserved = Self {
+            before: before.trim().to_owned(),
+            _alone: alone,
+        };
+        if fs::write(RESERVED, FEW).is_err() || fs::read_to_string(RESERVED).unwrap() == "0\n" {
+            skip("no huge pages can be reserved here");
+            return None;
+        }
+        Some(reserved)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        // Where none could be reserved there is nothing to give back.
+        fs::write(RESERVED, &self.before).ok();
+    }
+}
+
+/// No limit counts them, so a job gets none, however many the host has.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn huge_pages_are_the_hosts(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let Some(_reserved) = HugePages::reserve() else {
+        return;
+    };
+    let probe = Probe::new("huge_pages");
+    let output = probe.run_unconfined(&world);
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(verdict(&out).starts_with("broken: "), "{output:?}");
+    let bait = Bait::lay(&world);
+    probe.assert_held(&probe.trial(&world, &bait).run());
+    assert_lively(&world);
+}
