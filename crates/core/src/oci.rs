@@ -162,7 +162,8 @@ impl JobSpec {
             let (name, value) = split_variable(variable)?;
             for layer in &mut self.layers {
                 if let Layer::Command { env, .. } = layer {
-                    env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+                    env.entry(name.to_owned())
+                        .or_insert_with(|| value.to_owned());
                 }
             }
             if !self.env.contains_key(name) && !self.pass_env.iter().any(|passed| passed == name) {

@@ -73,12 +73,82 @@ mod tests {
             (json!({ "program": "a", "stop_signal": ["INT"] }), false),
             (json!({ "program": "a", "grants": "userns" }), false),
             (json!({ "program": "a", "grants": [["userns"]] }), false),
+            (
+                json!({ "image": "oci:a", "entrypoint": ["a"], "platform": "linux/arm64" }),
+                true,
+            ),
+            (json!({ "entrypoint": ["a"] }), true),
+            (json!({ "program": "a", "entrypoint": "b" }), false),
             (json!({ "program": "a", "found": [] }), false),
             (json!([]), false),
         ] {
             let (spec, found) = check(&Draft::from_json(&job, "/base"), &Surroundings::default());
             assert_eq!(spec.is_some(), good, "{job}: {found:?}");
             assert_eq!(validates(SchemaChoice::Job, &job), good, "{job}");
+        }
+    }
+
+    #[test]
+    fn the_job_schema_and_the_check_agree_on_layers() {
+        for (layer, good) in [
+            (json!("dir:a=/b"), true),
+            (
+                json!({ "kind": "dir", "source": "a", "dest": "/b", "canonical": true, "owner": 7 }),
+                true,
+            ),
+            (
+                json!({ "kind": "file", "source": "a", "dest": "/b", "mode": "0755", "mtime": 5 }),
+                true,
+            ),
+            (
+                json!({
+                    "kind": "glob", "include": ["*.a"], "exclude": ["b"], "base": "/x", "strip": "y"
+                }),
+                true,
+            ),
+            (
+                json!({ "kind": "tar", "source": "a", "strip": "b", "owner": "1:2" }),
+                true,
+            ),
+            (json!({ "kind": "stubs", "paths": ["/a/"] }), true),
+            (json!({ "kind": "symlinks", "links": { "/a": "b" } }), true),
+            (json!({ "kind": "shared-libs", "binaries": ["/a"] }), true),
+            (
+                json!({ "kind": "command", "program": "a", "args": ["b"], "env": { "C": "d" } }),
+                true,
+            ),
+            (json!({ "kind": "dri", "source": "a" }), false),
+            (json!({ "source": "a" }), false),
+            (json!({ "kind": "dir" }), false),
+            (json!({ "kind": "file", "source": "a" }), false),
+            (
+                json!({ "kind": "dir", "source": "a", "exclude": ["b"] }),
+                false,
+            ),
+            (json!({ "kind": "glob", "include": "a" }), false),
+            (
+                json!({ "kind": "symlinks", "links": { "/a": "b" }, "mode": "0644" }),
+                false,
+            ),
+            (
+                json!({ "kind": "stubs", "paths": ["/a"], "mtime": "1" }),
+                false,
+            ),
+            (
+                json!({ "kind": "command", "program": "a", "shell": true }),
+                false,
+            ),
+            (json!(["dir", "a"]), false),
+            (json!(1), false),
+        ] {
+            let job = json!({ "program": "a", "layers": [layer] });
+            let (spec, found) = check(&Draft::from_json(&job, "/base"), &Surroundings::default());
+            assert_eq!(spec.is_some(), good, "{job}: {found:?}");
+            assert_eq!(validates(SchemaChoice::Job, &job), good, "{job}");
+            if let Some(spec) = spec {
+                let spec = serde_json::to_value(spec).unwrap();
+                assert!(validates(SchemaChoice::Spec, &spec), "{spec}");
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
 
 /// A layer as it was written, with the directory that relative paths start from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub enum LayerForm {
 #[schemars(deny_unknown_fields, title = "Layer")]
 pub struct LayerFields {
     /// `dir`, `file`, `glob`, `tar`, `stubs`, `symlinks`, `shared-libs` or `command`.
-    #[schemars(required, schema_with = "kinds")]
+    #[schemars(required)]
     pub kind: Option<String>,
     /// `dir`, `file`, `tar`: the directory, file or archive on the host.
     pub source: Option<String>,
@@ -155,6 +156,21 @@ impl LayerKind {
     }
 }
 
+impl LayerKind {
+    /// Those of its fields that it cannot do without.
+    pub const fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Dir | Self::Tar => &["source"],
+            Self::File => &["source", "dest"],
+            Self::Glob => &["include"],
+            Self::Stubs => &["paths"],
+            Self::Symlinks => &["links"],
+            Self::SharedLibs => &["binaries"],
+            Self::Command => &["program"],
+        }
+    }
+}
+
 /// The fields in which a layer says what its files become, whatever its kind.
 pub const ATTRIBUTE_FIELDS: [&str; 4] = ["canonical", "owner", "mode", "mtime"];
 
@@ -185,14 +201,34 @@ impl JsonSchema for LayerDraft {
         "LayerDraft".into()
     }
 
+    /// A text, or an object with the fields of its kind.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let fields = generator.subschema_for::<LayerFields>();
-        json_schema!({ "anyOf": [{ "type": "string" }, fields] })
+        let all = LayerFields::json_schema(generator);
+        let properties = all.get("properties").and_then(Value::as_object);
+        let mut forms = vec![json!({ "type": "string" })];
+        for kind in LayerKind::ALL {
+            let attributes = match kind {
+                LayerKind::Symlinks => &[][..],
+                _ => &ATTRIBUTE_FIELDS,
+            };
+            let mut own: Map<String, Value> = kind
+                .fields()
+                .iter()
+                .chain(attributes)
+                .filter_map(|name| Some(((*name).to_owned(), properties?.get(*name)?.clone())))
+                .collect();
+            own.insert("kind".to_owned(), json!({ "const": kind.as_str() }));
+            let required = [&["kind"], kind.required()].concat();
+            forms.push(json!({
+                "type": "object",
+                "title": format!("`{}` layer", kind.as_str()),
+                "properties": own,
+                "required": required,
+                "additionalProperties": false,
+            }));
+        }
+        json_schema!({ "anyOf": forms })
     }
-}
-
-fn kinds(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": LayerKind::ALL.map(LayerKind::as_str) })
 }
 
 /// What is wrong with the text of a layer, and what to write instead.

@@ -94,6 +94,60 @@ fn a_text_and_an_object_say_the_same() {
     }
 }
 
+/// The form that outlives a process: it is only ever added to.
+#[test]
+fn each_kind_has_one_form_in_a_spec() {
+    for (text, form) in [
+        (
+            "dir:/a",
+            json!({ "kind": "dir", "source": "/a", "dest": "/" }),
+        ),
+        (
+            "file,mtime=5:/a=/b",
+            json!({ "kind": "file", "source": "/a", "dest": "/b", "attributes": { "mtime": 5 } }),
+        ),
+        (
+            "glob,strip=s,exclude=x:s/*=/g",
+            json!({
+                "kind": "glob", "base": BASE, "include": ["s/*"], "exclude": ["x"], "strip": "s",
+                "dest": "/g"
+            }),
+        ),
+        (
+            "tar,strip=s,mode=0600:/a",
+            json!({
+                "kind": "tar", "source": "/a", "strip": "s", "dest": "/",
+                "attributes": { "mode": "0600" }
+            }),
+        ),
+        (
+            "stubs,owner=1.2:/a/",
+            json!({
+                "kind": "stubs", "paths": ["/a/"], "attributes": { "owner": { "uid": 1, "gid": 2 } }
+            }),
+        ),
+        (
+            "symlinks:b=/a",
+            json!({ "kind": "symlinks", "links": { "/a": "b" } }),
+        ),
+        (
+            "shared-libs:/a",
+            json!({ "kind": "shared_libs", "binaries": ["/a"], "dest": "/" }),
+        ),
+        (
+            "command:x",
+            json!({
+                "kind": "command", "program": "sh", "args": ["-c", "x"], "env": {}, "dest": "/"
+            }),
+        ),
+    ] {
+        let layer = accepts(json!(text));
+        assert_eq!(serde_json::to_value(&layer).expect("it has a form"), form);
+        let again: Layer = serde_json::from_value(form).expect("the form is read");
+        assert_eq!(again, layer);
+    }
+}
+
 #[test]
 fn what_is_canonical_can_still_be_said_otherwise() {
     let attributes = |more: Value| {
