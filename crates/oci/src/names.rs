@@ -140,17 +140,27 @@ impl Names {
     }
 
     /// Takes a name away, and answers what had it. The image stays until it is
-    /// [collected](Names::collect).
+    /// [collected](Names::collect), unless the disk is full: then it goes first, for there is no room to
+    /// write the names anew.
     pub fn remove(&self, reference: &Reference) -> Result<Option<Named>, NamesError> {
+        let result = self.change(|manifests| take(manifests, reference));
+        if !matches!(result, Err(NamesError::Content(ContentError::Full { .. }))) {
+            return result;
+        }
+        self.collect_without(Some(reference))?;
         self.change(|manifests| take(manifests, reference))
     }
 
     /// Removes every blob that no name leads to, and answers how many bytes that gave back; `None` if
     /// somebody brings blobs at this time.
     pub fn collect(&self) -> Result<Option<u64>, NamesError> {
+        self.collect_without(None)
+    }
+
+    fn collect_without(&self, gone: Option<&Reference>) -> Result<Option<u64>, NamesError> {
         let freed = self.content.collect(|| {
             // An index that cannot be read would lead to nothing, and so remove everything.
-            let needed = self.needed().map_err(|error| match error {
+            let needed = self.needed_without(gone).map_err(|error| match error {
                 NamesError::Content(error) => error,
                 NamesError::Malformed { .. } => {
                     ContentError::of("read", &self.path(), io::Error::other(error))
@@ -163,8 +173,15 @@ impl Names {
 
     /// Every blob that a name leads to.
     pub fn needed(&self) -> Result<HashSet<OciDigest>, NamesError> {
+        self.needed_without(None)
+    }
+
+    fn needed_without(&self, gone: Option<&Reference>) -> Result<HashSet<OciDigest>, NamesError> {
         let mut needed = HashSet::new();
         for value in &self.read()?.manifests {
+            if gone.is_some() && named(value).map(|named| named.reference).as_ref() == gone {
+                continue;
+            }
             if let Some(index) = value["annotations"][CHOSEN_FROM].as_str() {
                 needed.extend(index.parse::<OciDigest>());
             }

@@ -91,3 +91,26 @@ fn slips_are_answered_with_what_is_meant() {
         "which is not for choosing",
     );
 }
+
+#[test]
+fn images_can_be_removed_from_a_full_disk() {
+    let Some(world) = World::new(Mode::Root) else {
+        return;
+    };
+    world.write("root/file", vec![7; 100_000]);
+    // What is on the disk is seen by this script alone, so all of it happens in one.
+    let script = r#"
+        mkdir -p "$TIDEMILL_STATE"
+        mount -t tmpfs -o size=1m tmpfs "$TIDEMILL_STATE"
+        "$1" image import root --name one:1 >/dev/null
+        dd if=/dev/zero of="$TIDEMILL_STATE/fill" bs=4096 2>/dev/null || true
+        if "$1" image tag one:1 two:1; then echo 'the disk is not full'; exit 7; fi
+        "$1" image rm one:1
+        exec "$1" image ls --format json
+    "#;
+    let done = world.command(["unused"]).inside(script).run();
+    assert_eq!(done.code, 0, "{done}");
+    assert!(done.err().contains("the disk is full"), "{done}");
+    assert!(done.out().starts_with("one:1  sha256:"), "{done}");
+    assert!(done.out().contains("\"images\": []"), "{done}");
+}
