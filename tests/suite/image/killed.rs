@@ -10,10 +10,10 @@ use super::made::{Layout, image, noise, state};
 use super::registry::{Registry, has_tools};
 
 /// Bytes of the layer that is fetched in parts.
-const SIZE: u64 = 8_000_000;
-const KILLS: u64 = 20;
+const SIZE: u32 = 8_000_000;
+const KILLS: u32 = 20;
 /// What manifests, configuration, the small layer and all heads of answers take of one pull, at most.
-const AROUND: u64 = 2_000_000;
+const AROUND: u32 = 2_000_000;
 
 #[test]
 fn g3_a_pull_that_is_killed_twenty_times_ends_well() {
@@ -42,7 +42,7 @@ fn g3_a_pull_that_is_killed_twenty_times_ends_well() {
             if line.is_used_up() {
                 line.allow(64 << 10);
             }
-            (part() >= before + SIZE / KILLS / 2).then_some(())
+            (part() >= before + u64::from(SIZE / KILLS / 2)).then_some(())
         });
         pull.signal(Signal::KILL);
         let done = pull.wait();
@@ -51,7 +51,7 @@ fn g3_a_pull_that_is_killed_twenty_times_ends_well() {
             state(&world).iter().all(|name| !name.contains("box")),
             "no name before the end"
         );
-        assert!(part() < SIZE, "{kill}: it is not over yet");
+        assert!(part() < u64::from(SIZE), "{kill}: it is not over yet");
     }
     line.allow(u64::MAX / 2);
     let pulled = image(&world, &["pull", &name]);
@@ -61,6 +61,6 @@ fn g3_a_pull_that_is_killed_twenty_times_ends_well() {
     assert_eq!(part(), 0, "no part is left");
     // Every kill loses no more than what was on the way.
     let passed = line.passed();
-    let most = SIZE + AROUND + KILLS * (256 << 10);
+    let most = u64::from(SIZE + AROUND + KILLS * (256 << 10));
     assert!(passed < most, "{passed} bytes came for {SIZE}");
 }
