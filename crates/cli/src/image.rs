@@ -13,6 +13,9 @@ mod show;
 mod tag;
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
+
+pub(crate) use self::pull::{client, fetch};
 
 use tidemill_hub::StateDir;
 use tidemill_oci::{Content, Names, Platform, Reference};
@@ -25,6 +28,16 @@ use crate::ui::Ui;
 
 /// Where images are, in the state directory.
 const DIRECTORY: &str = "images";
+
+/// Where the images of a state directory are.
+pub(crate) fn directory(state_dir: &Path) -> PathBuf {
+    state_dir.join(DIRECTORY)
+}
+
+/// The images of the state directory, which are looked at and added to.
+pub(crate) fn stored(global: &GlobalArgs) -> Result<(Content, Names), Failure> {
+    open(global).map(|images| (images.content, images.names))
+}
 
 /// The images of a state directory, and how answers are written.
 #[derive(Debug)]
@@ -80,7 +93,7 @@ fn look_for(global: &GlobalArgs, wanted: &str) -> Result<Images, Failure> {
 }
 
 impl Images {
-    fn open(directory: std::path::PathBuf, format: Format) -> Result<Self, Failure> {
+    fn open(directory: PathBuf, format: Format) -> Result<Self, Failure> {
         let content = Content::open(directory).map_err(|error| state(&error, error.hint()))?;
         Ok(Self {
             names: Names::new(&content),
@@ -98,7 +111,7 @@ fn state(error: &dyn Error, hint: impl Into<String>) -> Failure {
 }
 
 /// The name of an image as somebody wrote it.
-fn reference(text: &str) -> Result<Reference, Failure> {
+pub(crate) fn reference(text: &str) -> Result<Reference, Failure> {
     text.parse::<Reference>().map_err(|error| {
         Failure::new(FailureKind::Usage, error.to_string()).hint(
             "write [REGISTRY/]NAME[:TAG][@DIGEST], such as debian:12 or localhost:5000/app:dev",
@@ -107,11 +120,14 @@ fn reference(text: &str) -> Result<Reference, Failure> {
 }
 
 /// The platform as somebody wrote it, else this machine's.
-fn platform(text: Option<&str>) -> Result<Platform, Failure> {
+pub(crate) fn platform(text: Option<&str>) -> Result<Platform, Failure> {
     match text {
         None => Ok(Platform::host()),
         Some(text) => text
             .parse::<Platform>()
-            .map_err(|error| Failure::new(FailureKind::Usage, error.to_string())),
+            .map_err(|error| {
+                Failure::new(FailureKind::Usage, error.to_string())
+                    .hint(format!("without it, it is {}, as this machine", Platform::host()))
+            }),
     }
 }

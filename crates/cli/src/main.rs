@@ -16,6 +16,7 @@ mod image;
 mod job;
 mod job_file;
 mod log_text;
+mod oci;
 mod output;
 mod result_file;
 mod retention;

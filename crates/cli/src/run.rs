@@ -42,6 +42,7 @@ use crate::diagnostics::render;
 use crate::exit_code::{self, Interrupt};
 use crate::failure::{Failure, FailureKind};
 use crate::job::{self, CheckedJob};
+use crate::oci::Resolving;
 use crate::output::Output;
 use crate::result_file::{NotRecorded, ResultFile};
 use crate::session;
@@ -122,7 +123,12 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, Hos
     for note in notes {
         ui.note(&note);
     }
-    Ok((spec, host))
+    let resolving = Resolving {
+        global,
+        is_locked: args.job.locked,
+        ui,
+    };
+    Ok((resolving.resolve(spec)?, host))
 }
 
 async fn perform(

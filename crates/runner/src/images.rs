@@ -8,11 +8,15 @@ use tidemill_core::job::{Image, Layer};
 use tidemill_core::{JobSpec, Reason, ReasonCode};
 use tidemill_dispatch::Cause;
 use tidemill_image::{
-    HostView, LayerKey, PlanError, Planned, TreeStore, build_command, build_layer, layer_keys, plan,
+    HostView, ImageLayers, ImageName, LayerKey, PlanError, Planned, TreeStore, build_command,
+    build_layer, layer_keys, plan,
 };
 
 use crate::layer_command::LayerCommands;
 use crate::sandboxes::Sandboxes;
+
+/// Times that a helper is asked for a tree that others remove at once.
+const BUILD_TRIES: u32 = 5;
 
 /// Turns specs into roots.
 pub trait Images: Send + Sync + 'static {
@@ -55,6 +59,7 @@ pub struct LocalImages {
     host: Arc<HostView>,
     trees: Arc<TreeStore>,
     unpacker: Option<Arc<dyn Unpacker>>,
+    oci: Option<Arc<dyn OciImages>>,
     commands: Option<LayerCommands>,
 }
 
@@ -64,6 +69,7 @@ impl fmt::Debug for LocalImages {
             .field("host", &self.host)
             .field("trees", &self.trees)
             .field("unpacker", &self.unpacker)
+            .field("oci", &self.oci)
             .finish_non_exhaustive()
     }
 }
@@ -77,6 +83,20 @@ pub trait Unpacker: fmt::Debug + Send + Sync + 'static {
     fn build(&self, order: &str) -> Result<PathBuf, Cause>;
 }
 
+/// Where OCI images are, or come from.
+pub trait OciImages: fmt::Debug + Send + Sync + 'static {
+    /// Calls `unpack` with the layers of an image, which are fetched before if they are not there, and
+    /// stay until it is done. Blocks.
+    ///
+    /// # Errors
+    /// Why the layers are not there; or what `unpack` says.
+    fn with_layers(
+        &self,
+        image: &ImageName,
+        unpack: &mut dyn FnMut(ImageLayers) -> Result<PathBuf, Cause>,
+    ) -> Result<PathBuf, Cause>;
+}
+
 impl LocalImages {
     /// Plans roots for this caller, with trees in this store.
     pub fn new(host: HostView, trees: TreeStore) -> Self {
@@ -84,6 +104,7 @@ impl LocalImages {
             host: Arc::new(host),
             trees: Arc::new(trees),
             unpacker: None,
+            oci: None,
             commands: None,
         }
     }
@@ -92,6 +113,13 @@ impl LocalImages {
     #[must_use]
     pub fn with_unpacker(mut self, unpacker: Arc<dyn Unpacker>) -> Self {
         self.unpacker = Some(unpacker);
+        self
+    }
+
+    /// The same, with OCI images from there.
+    #[must_use]
+    pub fn with_oci(mut self, oci: Arc<dyn OciImages>) -> Self {
+        self.oci = Some(oci);
         self
     }
 
@@ -131,9 +159,23 @@ impl LocalImages {
             });
             return built.map_err(|error| cause(&error, error.hint()));
         }
+        if let Some(image) = key.image().filter(|_| !is_built())
+            && let Some(oci) = &self.oci
+        {
+            return oci.with_layers(image, &mut |layers| {
+                self.build(&key.clone().with_layers(layers))
+            });
+        }
         if let Some((unpacker, order)) = self.unpacker.as_ref().zip(key.order())
             && !is_built()
         {
+            // Somebody may make room between the end of the helper and the use of its tree here.
+            for _ in 1..BUILD_TRIES {
+                let root = unpacker.build(order)?;
+                if is_built() {
+                    return Ok(root);
+                }
+            }
             return unpacker.build(order);
         }
         build_layer(key, &self.trees).map_err(|error| cause(&error, error.hint()))

@@ -19,7 +19,7 @@ pub mod sandboxes;
 pub mod testing;
 
 pub use hub_port::{Answer, HubPort, Report, ReportError};
-pub use images::{Images, LayerBuild, LocalImages, Unpacker, chain};
+pub use images::{Images, LayerBuild, LocalImages, OciImages, Unpacker, chain};
 pub use layer_command::LAYER_COMMAND_TIME_MAX;
 pub use live::LiveSink;
 pub use local_runner::{

@@ -55,6 +55,12 @@ pub(crate) struct ImagePullArgs {
     /// Talk to the registry without TLS; on this machine that is so anyway
     #[arg(long)]
     pub(crate) plain_http: bool,
+
+    /// Hold the tag to what it stands for now, in `tidemill.lock` where you stand, for `run` and for others
+    ///
+    /// A tag that the file has already is renewed without it.
+    #[arg(long)]
+    pub(crate) lock: bool,
 }
 
 /// What is taken in.

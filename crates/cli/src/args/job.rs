@@ -51,6 +51,13 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "OS/ARCH", help_heading = "What the job sees")]
     pub(crate) platform: Option<String>,
 
+    /// Take an OCI image only at the digest that `tidemill.lock` in the workspace has for it
+    ///
+    /// Where that file is, jobs use what it has anyway, and add what it has not. `image pull --lock` makes it,
+    /// `image pull` renews its entries.
+    #[arg(long, help_heading = "What the job sees")]
+    pub(crate) locked: bool,
+
     /// Lay files over the image; may be given several times, later ones over earlier ones
     ///
     /// `dir:SRC[=DEST]` a directory, `file:SRC=DEST` one file, `glob:PATTERN[=DEST]` what a pattern

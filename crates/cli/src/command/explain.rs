@@ -6,6 +6,7 @@ use tidemill_image::{
     HostView, LayerKey, PlanError, Planned, TreeStore, build_layer, key_at, layer_keys, plan,
 };
 use tidemill_ledger::Redactor;
+use tidemill_runner::{Cause, OciImages, chain};
 use tidemill_sandbox::{Check, CheckState, probe_host};
 
 use crate::args::{ExplainArgs, Format, GlobalArgs};
@@ -13,6 +14,7 @@ use crate::cache;
 use crate::diagnostics::render;
 use crate::failure::{Failure, FailureKind};
 use crate::job;
+use crate::oci::{Resolving, StoredImages};
 use crate::output::Output;
 use crate::run::{secret_values, tree_store};
 use crate::state_dir::state_dir;
@@ -48,24 +50,27 @@ pub(crate) fn explain(
     output: &mut Output,
     ui: &Ui,
 ) -> Result<u8, Failure> {
-    let job = job::checked(&args.job)?;
+    let mut job = job::checked(&args.job)?;
     if !job.warnings.is_empty() {
         ui.raw_note(&render(&job.warnings));
     }
     for note in &job.notes {
         ui.note(note);
     }
+    let resolving = Resolving {
+        global,
+        is_locked: args.job.locked,
+        ui,
+    };
+    job.spec = resolving.resolve(job.spec)?;
     let state_dir = state_dir(global.state_dir.as_deref())?;
     let host = job.host.with_state_dir(&state_dir);
     let trees = tree_store(&state_dir.join("trees"), cache::bounds(global)?)?;
     let keys = layer_keys(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
     let is_run = |key: &&LayerKey| key.command().is_some() || key.made_of().is_some();
+    let images = StoredImages::new(&state_dir);
     for key in keys.iter().filter(|key| !is_run(key)) {
-        build_layer(key, &trees).map_err(|error| {
-            Failure::new(FailureKind::Unable, "a layer cannot be unpacked")
-                .because(&error)
-                .hint(error.hint())
-        })?;
+        build(key, &trees, &images)?;
     }
     let layers = layers_of(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
     // Nothing is run, so what a command would bring is not seen if it did not run before.
@@ -96,6 +101,31 @@ pub(crate) fn explain(
         Format::Text => output.line(&page(&spec, &layers, &planned, &lacking))?,
     }
     Ok(0)
+}
+
+/// Builds a tree that nothing has to be run for.
+fn build(key: &LayerKey, trees: &TreeStore, images: &StoredImages) -> Result<(), Failure> {
+    let unpacked = |cause: Cause| {
+        let failure = Failure::new(FailureKind::Unable, "a layer cannot be unpacked");
+        Failure {
+            causes: vec![cause.message],
+            hints: cause.hint.into_iter().collect(),
+            ..failure
+        }
+    };
+    let build = |key: &LayerKey| {
+        build_layer(key, trees).map_err(|error| Cause {
+            message: chain(&error),
+            hint: Some(error.hint()),
+        })
+    };
+    let built = match key.image().filter(|_| !key.is_built(trees)) {
+        Some(image) => {
+            images.with_layers(image, &mut |layers| build(&key.clone().with_layers(layers)))
+        }
+        None => build(key),
+    };
+    built.map(drop).map_err(unpacked)
 }
 
 fn is_needed(check: &str, spec: &JobSpec) -> bool {

@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tidemill_core::ByteSize;
+use tidemill_oci::{Content, Platform, Reference};
 use tidemill_registry::{Client, ClientOptions, Credentials, Patience, PullError, Pulled};
 
 use super::answer::{ImageAnswer, line};
 use super::{Images, platform, progress, reference};
 use crate::args::ImagePullArgs;
 use crate::failure::{Failure, FailureKind};
+use crate::oci;
 use crate::output::Output;
 use crate::session;
 use crate::ui::{Ui, time};
@@ -33,27 +35,12 @@ pub(super) fn pull(
 ) -> Result<u8, Failure> {
     let reference = reference(&args.reference)?;
     let platform = platform(args.platform.as_deref())?;
-    let client = client(args.plain_http)?;
-    let short = reference.to_short();
-    let watch = progress::watch(&short, ui);
     let started = Instant::now();
-    let result = session::runtime()?.block_on(async {
-        tokio::select! {
-            result = client.pull(&reference, &platform, &images.content, &watch) => Some(result),
-            _ = tokio::signal::ctrl_c() => None,
-        }
-    });
-    ui.quiet();
-    let pulled = match result {
-        Some(Ok(pulled)) => pulled,
-        Some(Err(error)) => return Err(failed(&short, &error)),
-        None => {
-            let message = format!("the pull of {short} was interrupted");
-            return Err(Failure::new(FailureKind::Interrupted, message)
-                .hint("what has come is kept: the next pull goes on with it"));
-        }
-    };
+    let pulled = fetch(&images.content, &reference, &platform, args.plain_http, ui)?;
     say(&pulled, started, ui);
+    if reference.digest().is_none() {
+        oci::lock(&reference, &pulled.named, args.lock, ui)?;
+    }
     let answer = Answer {
         version: 1,
         image: ImageAnswer::new(&pulled.named, &pulled.image),
@@ -63,6 +50,35 @@ pub(super) fn pull(
         line(&pulled.named, &pulled.image)
     })?;
     Ok(0)
+}
+
+/// Pulls an image while people see how far it is.
+pub(crate) fn fetch(
+    content: &Content,
+    reference: &Reference,
+    platform: &Platform,
+    plain_http: bool,
+    ui: &Ui,
+) -> Result<Pulled, Failure> {
+    let client = client(plain_http)?;
+    let short = reference.to_short();
+    let watch = progress::watch(&short, ui);
+    let result = session::runtime()?.block_on(async {
+        tokio::select! {
+            result = client.pull(reference, platform, content, &watch) => Some(result),
+            _ = tokio::signal::ctrl_c() => None,
+        }
+    });
+    ui.quiet();
+    match result {
+        Some(Ok(pulled)) => Ok(pulled),
+        Some(Err(error)) => Err(failed(&short, &error)),
+        None => {
+            let message = format!("the pull of {short} was interrupted");
+            Err(Failure::new(FailureKind::Interrupted, message)
+                .hint("what has come is kept: the next pull goes on with it"))
+        }
+    }
 }
 
 fn say(pulled: &Pulled, started: Instant, ui: &Ui) {
@@ -76,7 +92,7 @@ fn say(pulled: &Pulled, started: Instant, ui: &Ui) {
 }
 
 /// What talks to registries, as whom docker is signed in.
-fn client(plain_http: bool) -> Result<Client, Failure> {
+pub(crate) fn client(plain_http: bool) -> Result<Client, Failure> {
     let unable = |error: &dyn std::error::Error| {
         Failure::new(FailureKind::Unable, "registries cannot be talked to").because(error)
     };

@@ -18,6 +18,7 @@ use super::local_hub::LocalHub;
 use crate::args::GlobalArgs;
 use crate::cache::bounds;
 use crate::failure::{Failure, FailureKind};
+use crate::oci::StoredImages;
 use crate::session;
 use crate::state_dir::state_dir;
 use crate::unpacker::NamespaceUnpacker;
@@ -58,12 +59,10 @@ pub(crate) async fn open(
         Failure::new(FailureKind::Internal, "the start of the launcher panicked").because(&error)
     })?;
     let hub = opened?;
-    let runner = match launched
-        .and_then(|launcher| {
-            let host = host.with_state_dir(&state_dir);
-            runner(&hub, launcher, host, preparing, bounds)
-        })
-    {
+    let runner = match launched.and_then(|launcher| {
+        let host = host.with_state_dir(&state_dir);
+        runner(&hub, launcher, host, preparing, bounds)
+    }) {
         Ok(runner) => runner,
         Err(failure) => {
             hub.close().await;
@@ -87,10 +86,15 @@ fn runner(
         trees = trees.with_owners(ArchiveOwners::SubIds);
     }
     let scratch = hub.state_dir().sandboxes();
-    let mut images =
-        LocalImages::new(host, trees).with_commands(Arc::new(launcher.clone()), scratch.clone());
+    let mut images = LocalImages::new(host, trees)
+        .with_oci(Arc::new(StoredImages::new(hub.state_dir().path())))
+        .with_commands(Arc::new(launcher.clone()), scratch.clone());
     if has_sub_ids {
-        images = images.with_unpacker(Arc::new(NamespaceUnpacker::new(launcher.clone(), base, bounds)));
+        images = images.with_unpacker(Arc::new(NamespaceUnpacker::new(
+            launcher.clone(),
+            base,
+            bounds,
+        )));
     }
     Ok(LocalRunner::start(RunnerConfig {
         runner: RunnerId(machine()),
@@ -105,10 +109,7 @@ fn runner(
     }))
 }
 
-pub(crate) fn tree_store(
-    path: &Path,
-    bounds: Option<CacheBounds>,
-) -> Result<TreeStore, Failure> {
+pub(crate) fn tree_store(path: &Path, bounds: Option<CacheBounds>) -> Result<TreeStore, Failure> {
     let store = TreeStore::open(path).map_err(|error| {
         Failure::new(
             FailureKind::State,
