@@ -172,6 +172,11 @@ impl Building {
         };
         let is_full = matches!(looked, Linked::Full);
         let added = write_with_holes(&file, content, 0)
+            .and_then(|()| {
+                // A hole at the end is not there yet.
+                let is_short = content.last() == Some(&0);
+                if is_short { file.set_len(size) } else { Ok(()) }
+            })
             .and_then(|()| self.complete(&file, (parent, name), offer, attributes, is_full));
         if added.is_err() {
             // The error is what the caller hears of; the tree is not published.
@@ -339,7 +344,7 @@ impl Building {
         self.books().known.insert(stat.st_ino, known);
     }
 
-    /// Gives a file that was written its attributes and puts it into the pool.
+    /// Gives a file that was written, up to its end, its attributes and puts it into the pool.
     pub(super) fn complete(
         &self,
         file: &File,
@@ -348,7 +353,7 @@ impl Building {
         attributes: &FileAttributes<'_>,
         is_full: bool,
     ) -> io::Result<Added> {
-        let kept = match self.dress(file, &offer, attributes) {
+        let kept = match self.dress(file, offer.look.mode, attributes) {
             Ok(kept) => kept,
             Err(error) => {
                 self.withdraw(&offer);
@@ -411,15 +416,16 @@ impl Building {
     fn dress(
         &self,
         file: &File,
-        offer: &Offer,
+        mode: u32,
         attributes: &FileAttributes<'_>,
     ) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        file.set_len(offer.look.size)?;
-        if let Some((user, group)) = attributes.owner {
+        if let Some((user, group)) = attributes.owner
+            && (user, group) != self.owned.builder
+        {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             rustix::fs::fchown(file, Some(user), Some(group))?;
         }
-        rustix::fs::fchmod(file, Mode::from_raw_mode(offer.look.mode))?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
         let mut kept = Vec::new();
         for (name, value) in attributes.xattrs {
             let flags = rustix::fs::XattrFlags::empty();

@@ -68,10 +68,10 @@ impl<'b> NewFile<'b> {
                 linked: true,
                 lost_xattrs: 0,
             }),
-            Ok(false) => {
+            Ok(false) => self.file.set_len(self.size).and_then(|()| {
                 let at = (parent, &*self.name);
                 building.complete(&self.file, at, offer, attributes, false)
-            }
+            }),
             Err(error) => {
                 building.withdraw(&offer);
                 Err(error)

@@ -357,6 +357,28 @@ mod tests {
     }
 
     #[test]
+    fn where_a_file_can_have_no_more_names_another_takes_its_place() {
+        let world = world();
+        let key = Digest::of(b"key");
+        let look = world.file("one");
+        let tree = world.tree.as_fd();
+        assert!(world.pool.add(&key, tree, "one".as_ref()).unwrap());
+        let other = world.base.path().join("tree/two");
+        fs::copy(world.base.path().join("tree/one"), &other).unwrap();
+        let time = fs::metadata(world.base.path().join("tree/one")).unwrap();
+        File::options()
+            .write(true)
+            .open(&other)
+            .unwrap()
+            .set_modified(time.modified().unwrap())
+            .unwrap();
+        world.pool.replace(&key, tree, "two".as_ref()).unwrap();
+        assert!(world.link(&key, &look, "three").unwrap());
+        assert_eq!(world.inode("three"), world.inode("two"));
+        assert_ne!(world.inode("three"), world.inode("one"));
+    }
+
+    #[test]
     fn damaged_inodes_are_taken_out_under_every_key() {
         let world = world();
         let tree = world.tree.as_fd();
