@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tidemill_core::root::Owners;
 
 use crate::archive::Archive;
+use crate::elf::ElfFile;
 use crate::glob::{Matches, Patterns};
 use crate::plan::PlanError;
 use crate::tree_store::{Building, TreeNote, TreeStore};
@@ -48,6 +49,12 @@ pub fn find_matches(base: &str, pattern: &str) -> Result<Vec<PathBuf>, PlanError
     let matches = Matches::find(base.to_owned(), &patterns, owners, None)?;
     let paths = matches.files().iter().map(|file| file.path().to_owned());
     Ok(paths.collect())
+}
+
+/// The libraries that a program or library says it needs, and where it wants them looked for.
+pub fn needed(path: &Path) -> Option<Vec<String>> {
+    let file = ElfFile::read(path).ok()?;
+    Some(file.interpreter.into_iter().chain(file.needed).collect())
 }
 
 /// Removes a tree whatever its modes, depth and names.

@@ -17,7 +17,7 @@ const LIMITS: UnpackLimits = UnpackLimits {
     ratio: 20,
     ratio_from: 64 << 10,
     header_bytes: 64 << 10,
-    dir_name_bytes: 16 << 10,
+    name_bytes: 64 << 10,
 };
 /// The store remembers each archive; it is made anew before that is much.
 const USES_MAX: u32 = 256;

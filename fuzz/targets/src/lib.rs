@@ -9,6 +9,7 @@
 
 mod archive;
 mod draft;
+mod elf;
 mod glob;
 mod image_text;
 mod input;
@@ -33,6 +34,7 @@ mod failure;
 
 pub use archive::archive;
 pub use draft::draft;
+pub use elf::elf;
 pub use glob::glob;
 pub use image_text::image_text;
 pub use job_file::job_file;
@@ -51,6 +53,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("archive", archive),
     ("draft", draft),
+    ("elf", elf),
     ("glob", glob),
     ("image_text", image_text),
     ("job_file", job_file),
