@@ -22,14 +22,12 @@ pub(crate) fn image(image: &Image) -> String {
             digest,
             platform,
         } => {
-            let mut line = format!("oci {}", plain(reference));
-            if let Some(platform) = platform {
-                line += &format!(" ({})", plain(platform));
-            }
-            if let Some(digest) = digest {
-                line += &format!(" is {digest}");
-            }
-            line
+            let platform = platform
+                .as_deref()
+                .map(|name| format!(" ({})", plain(name)));
+            let digest = digest.map(|digest| format!(" is {digest}"));
+            let parts = [Some(format!("oci {}", plain(reference))), platform, digest];
+            parts.into_iter().flatten().collect()
         }
     }
 }
@@ -56,10 +54,11 @@ pub(crate) fn line(layer: &Layer) -> String {
             dest,
             attributes,
         } => {
-            let mut what = format!("glob {} in {}", list(include), plain(base));
-            if !exclude.is_empty() {
-                what += &format!(" without {}", list(exclude));
-            }
+            let exceptions = match exclude.as_slice() {
+                [] => String::new(),
+                exclude => format!(" without {}", list(exclude)),
+            };
+            let what = format!("glob {} in {}{exceptions}", list(include), plain(base));
             to(what + &without(strip.as_deref()), dest) + &changed(attributes)
         }
         Layer::Tar {
