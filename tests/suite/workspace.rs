@@ -234,13 +234,12 @@ fn no_set_id_file_comes_into_a_real_directory(#[case] mode: Mode) {
         let mode = entry.metadata().unwrap().mode();
         assert_eq!(mode & 0o6000, 0, "{} has {mode:o}", entry.path().display());
     }
-    // In a private layer they do no harm, and installers need them.
-    let private = world.job("touch f; chmod 4755 f; stat -c %a f").run();
-    assert_eq!(
-        (private.code, private.out().as_str()),
-        (0, "4755\n"),
-        "{private}"
-    );
+    // In a private layer they do no harm: shared directories are shared, and who is root by name installs.
+    let set_both = "mkdir d; chmod g+s d; touch f; chmod 4755 f; stat -c %a d f";
+    for (user, modes) in [("1000", "2755\n755\n"), ("0", "2755\n4755\n")] {
+        let private = world.job(set_both).args(["--user", user]).run();
+        assert_eq!(private.out(), modes, "{private}");
+    }
 }
 
 #[rstest]

@@ -334,6 +334,8 @@ pub(super) enum Verdict {
     Refuse,
     /// ENOMEM, as on a host that has none of what is asked for.
     NoMemory,
+    /// EINVAL, as on a kernel that does not know the flag.
+    Invalid,
     /// EOPNOTSUPP, as on a file system that cannot do it.
     NotSupported,
     /// EAFNOSUPPORT, as on a kernel that was built without this kind of socket.
@@ -445,8 +447,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         call: call("memfd_create", libc::SYS_memfd_create),
-        why: "The same.",
-        cases: &[when(&[has(1, libc::MFD_HUGETLB)], Verdict::NoMemory)],
+        why: "Files without a name, but none of huge pages: the answer is EINVAL, as on a kernel that does not \
+              know them, which is what programs ask this call for.",
+        cases: &[when(&[has(1, libc::MFD_HUGETLB)], Verdict::Invalid)],
     },
     Rule {
         call: call("socket", libc::SYS_socket),
@@ -465,6 +468,9 @@ const HUGE_PAGES: u32 = libc::MAP_HUGETLB.cast_unsigned();
 
 /// Opening makes a file only with one of these flags; without, the kernel does not look at the mode.
 const MAKING: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).cast_unsigned();
+
+/// With this flag opening makes nothing, whatever the others are.
+const ONLY_A_PATH: u32 = libc::O_PATH.cast_unsigned();
 
 /// Rules by which no file gets one of these bits of its mode.
 macro_rules! rules_without_mode {
@@ -496,13 +502,19 @@ macro_rules! rules_without_mode {
                 "open",
                 libc::SYS_open,
                 $why,
-                &[when(&[has(1, MAKING), has(2, $bits)], Verdict::Refuse)],
+                &[
+                    when(&[has(1, ONLY_A_PATH)], Verdict::Allow),
+                    when(&[has(1, MAKING), has(2, $bits)], Verdict::Refuse),
+                ],
             ),
             mode_rule(
                 "openat",
                 libc::SYS_openat,
                 $why,
-                &[when(&[has(2, MAKING), has(3, $bits)], Verdict::Refuse)],
+                &[
+                    when(&[has(2, ONLY_A_PATH)], Verdict::Allow),
+                    when(&[has(2, MAKING), has(3, $bits)], Verdict::Refuse),
+                ],
             ),
             $($more),*
         ]
