@@ -42,7 +42,7 @@ mod verify;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -311,6 +311,12 @@ impl TreeStore {
                 return Err(error.into());
             }
         };
+        // The directory was made a moment ago.
+        if let Ok(now) = fs::metadata(&place).map(|place| place.mtime())
+            && let Err(error) = fresh::settle_older(&self.layout, now)
+        {
+            tracing::debug!(%error, "trees are read again after the next start of the machine");
+        }
         let built = build(&building).and_then(|note| Ok(self.publish(name, &building, note)?));
         match &built {
             Ok(_) => self.keep_within_bounds(name),

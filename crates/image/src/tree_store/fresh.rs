@@ -7,11 +7,15 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use super::layout::{FRESH, Layout, digest_of};
 
+/// How long after it was published a tree is waited for: twice the age at which Linux writes what was
+/// changed, see `dirty_expire_centisecs` in proc_sys_vm(5).
+const WRITTEN_AFTER_SECONDS: i64 = 60;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The id of this boot, if the kernel tells it.
@@ -70,11 +74,26 @@ pub(crate) fn settle(place: &Path) {
 /// # Errors
 /// If the disk does not take what was written.
 pub(crate) fn settle_all(layout: &Layout) -> io::Result<()> {
+    settle_made_before(layout, i64::MAX)
+}
+
+/// The same if there are trees of this boot that were made some time before `now` (in seconds): by then the
+/// kernel has written them by itself, and the wait is short.
+///
+/// # Errors
+/// If the disk does not take what was written.
+pub(crate) fn settle_older(layout: &Layout, now: i64) -> io::Result<()> {
+    settle_made_before(layout, now.saturating_sub(WRITTEN_AFTER_SECONDS))
+}
+
+fn settle_made_before(layout: &Layout, time: i64) -> io::Result<()> {
     let ready = layout.ready();
+    let made_at = |place: &Path| fs::metadata(place.join(FRESH)).map(|mark| mark.mtime());
     let marked: Vec<_> = fs::read_dir(&ready)?
         .flatten()
         .filter(|entry| digest_of(&entry.file_name()).is_some())
         .map(|entry| entry.path())
+        .filter(|place| made_at(place).is_ok_and(|made_at| made_at < time))
         .filter(|place| of(place) == Freshness::ThisBoot)
         .collect();
     if marked.is_empty() {
@@ -118,6 +137,12 @@ mod tests {
             mark(place).unwrap();
         }
         fs::write(old.join(FRESH), "another").unwrap();
+        let now = fs::metadata(new.join(FRESH)).unwrap().mtime();
+        settle_older(&layout, now + WRITTEN_AFTER_SECONDS).unwrap();
+        assert_eq!(of(&new), Freshness::ThisBoot);
+        settle_older(&layout, now + WRITTEN_AFTER_SECONDS + 1).unwrap();
+        assert_eq!(of(&new), Freshness::Settled);
+        mark(&new).unwrap();
         settle_all(&layout).unwrap();
         assert_eq!(
             [of(&new), of(&old)],
