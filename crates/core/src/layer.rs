@@ -111,6 +111,22 @@ pub enum Layer {
     },
 }
 
+impl Layer {
+    /// What its files become.
+    pub fn attributes(&self) -> Attributes {
+        match self {
+            Self::Dir { attributes, .. }
+            | Self::File { attributes, .. }
+            | Self::Glob { attributes, .. }
+            | Self::Tar { attributes, .. }
+            | Self::Stubs { attributes, .. }
+            | Self::SharedLibs { attributes, .. }
+            | Self::Command { attributes, .. } => *attributes,
+            Self::Symlinks { .. } => Attributes::default(),
+        }
+    }
+}
+
 /// Where the command of a layer starts, and where it leaves what becomes the layer.
 pub const COMMAND_OUTPUT: &str = "/layer";
 

@@ -21,119 +21,124 @@ pub(crate) fn add_all(
     trees: &TreeStore,
     stack: &mut Stack,
 ) -> Result<(), PlanError> {
+    let mut adder = Adder { host, trees, stack };
     for (index, layer) in spec.layers.iter().enumerate() {
         let key = key_at(spec, index, host, trees)?;
-        add(layer, key, host, trees, stack)?;
+        adder.add(layer, key)?;
     }
     Ok(())
 }
 
-fn add(
-    layer: &Layer,
-    key: Option<LayerKey>,
-    host: &HostView,
-    trees: &TreeStore,
-    stack: &mut Stack,
-) -> Result<(), PlanError> {
-    let surroundings = Surroundings::of(host);
-    match (layer, key) {
-        (
-            Layer::Dir {
-                source,
-                dest,
-                attributes,
-            },
-            key,
-        ) => {
-            let (path, metadata) = layer_dir(source, &surroundings)?;
-            let fallback = whole_or(dest, host, owner(&metadata));
-            let owners = attributes.owner.map_or(fallback, |_| whole(host));
-            let source = match key {
-                None => in_place(path, owners),
-                Some(key) => copied(&key, path, owners, trees)?,
-            };
-            stack.add_dir(&source, dest, trees)
+struct Adder<'a> {
+    host: &'a HostView,
+    trees: &'a TreeStore,
+    stack: &'a mut Stack,
+}
+
+impl Adder<'_> {
+    fn add(&mut self, layer: &Layer, key: Option<LayerKey>) -> Result<(), PlanError> {
+        let Self { host, trees, .. } = *self;
+        match (layer, key) {
+            (Layer::Dir { .. }, key) => self.add_dir(layer, key),
+            (Layer::File { .. }, key) => self.add_file(layer, key),
+            (Layer::Glob { dest, .. }, None) => {
+                let matches = find_matches(layer, &Surroundings::of(host))?;
+                debug_assert!(is_few(&matches), "many matches have a tree");
+                add_few(&matches, dest, trees, self.stack)
+            }
+            (Layer::Glob { dest, .. }, Some(key)) => {
+                let owners = match layer.attributes().owner {
+                    Some(_) => whole(host),
+                    None => find_matches(layer, &Surroundings::of(host))?.owners(),
+                };
+                let source = copied(&key, key.to_string(), owners, trees)?;
+                self.stack.add_dir(&source, dest, trees)
+            }
+            (Layer::Tar { .. }, Some(key)) => self.add_tar(layer, &key),
+            (Layer::SharedLibs { binaries, dest, .. }, Some(key)) => {
+                let libraries = shared_libs::find(binaries, &host.root)?;
+                libraries.add_to(&key.find(trees)?, dest, whole(host), trees, self.stack)
+            }
+            (Layer::Stubs { paths, attributes }, _) => {
+                placed::add_stubs(paths, attributes, host, trees, self.stack)
+            }
+            (Layer::Symlinks { links }, _) => placed::add_links(links, host, trees, self.stack),
+            (Layer::Command { dest, .. }, Some(key)) => {
+                let source = Source {
+                    path: key.find(trees)?,
+                    owners: whole(host),
+                    known_as: key.to_string(),
+                    why: "a layer".to_owned(),
+                };
+                self.stack.lay_dir(&source, dest, trees).map(drop)
+            }
+            (Layer::Tar { .. } | Layer::SharedLibs { .. } | Layer::Command { .. }, None) => {
+                unreachable!("archives, libraries and commands always become a tree")
+            }
         }
-        (
-            Layer::File {
-                source,
-                dest,
-                attributes,
-            },
-            key,
-        ) => {
-            let (path, metadata) = canonical_file(source, "layer")?;
-            let owners = attributes.owner.map_or(owner(&metadata), |_| whole(host));
-            let source = match key {
-                None => in_place(path, owners),
-                Some(key) => {
-                    let mut source = copied(&key, path, owners, trees)?;
-                    source.path = format!("{}/{}", source.path, file_name(dest));
-                    source
-                }
-            };
-            stack.add_file(&source, dest, trees)
-        }
-        (Layer::Glob { dest, .. }, None) => {
-            let matches = find_matches(layer, &surroundings)?;
-            debug_assert!(is_few(&matches), "many matches have a tree");
-            add_few(&matches, dest, trees, stack)
-        }
-        (
-            Layer::Glob {
-                dest, attributes, ..
-            },
-            Some(key),
-        ) => {
-            let owners = match attributes.owner {
-                Some(_) => whole(host),
-                None => find_matches(layer, &surroundings)?.owners(),
-            };
-            let source = copied(&key, key.to_string(), owners, trees)?;
-            stack.add_dir(&source, dest, trees)
-        }
-        (
-            Layer::Tar {
-                source,
-                strip,
-                dest,
-                attributes,
-            },
-            Some(key),
-        ) => {
-            let root = key.find(trees)?;
-            let path = if attributes.are_kept() {
-                below(&root, strip.as_deref(), source)?
-            } else {
-                root
-            };
-            let source = Source {
-                path,
-                owners: whole(host),
-                known_as: source.clone(),
-                why: "a layer, unpacked".to_owned(),
-            };
-            stack.add_dir(&source, dest, trees)
-        }
-        (Layer::SharedLibs { binaries, dest, .. }, Some(key)) => {
-            let libraries = shared_libs::find(binaries, surroundings.root)?;
-            libraries.add_to(&key.find(trees)?, dest, whole(host), trees, stack)
-        }
-        (Layer::Stubs { paths, attributes }, _) => {
-            placed::add_stubs(paths, attributes, host, trees, stack)
-        }
-        (Layer::Symlinks { links }, _) => placed::add_links(links, host, trees, stack),
-        (Layer::Command { dest, .. }, Some(key)) => {
-            let source = Source {
-                path: key.find(trees)?,
-                owners: whole(host),
-                known_as: key.to_string(),
-                why: "a layer".to_owned(),
-            };
-            stack.lay_dir(&source, dest, trees).map(drop)
-        }
-        (Layer::Tar { .. } | Layer::SharedLibs { .. } | Layer::Command { .. }, None) => {
-            unreachable!("archives, libraries and commands always become a tree")
+    }
+
+    fn add_dir(&mut self, layer: &Layer, key: Option<LayerKey>) -> Result<(), PlanError> {
+        let Layer::Dir { source, dest, .. } = layer else {
+            unreachable!("the caller has looked");
+        };
+        let (path, metadata) = layer_dir(source, &Surroundings::of(self.host))?;
+        let fallback = whole_or(dest, self.host, owner(&metadata));
+        let owners = self.owners_of(layer, fallback);
+        let source = match key {
+            None => in_place(path, owners),
+            Some(key) => copied(&key, path, owners, self.trees)?,
+        };
+        self.stack.add_dir(&source, dest, self.trees)
+    }
+
+    fn add_file(&mut self, layer: &Layer, key: Option<LayerKey>) -> Result<(), PlanError> {
+        let Layer::File { source, dest, .. } = layer else {
+            unreachable!("the caller has looked");
+        };
+        let (path, metadata) = canonical_file(source, "layer")?;
+        let owners = self.owners_of(layer, owner(&metadata));
+        let source = match key {
+            None => in_place(path, owners),
+            Some(key) => {
+                let mut source = copied(&key, path, owners, self.trees)?;
+                source.path = format!("{}/{}", source.path, file_name(dest));
+                source
+            }
+        };
+        self.stack.add_file(&source, dest, self.trees)
+    }
+
+    fn add_tar(&mut self, layer: &Layer, key: &LayerKey) -> Result<(), PlanError> {
+        let Layer::Tar {
+            source,
+            strip,
+            dest,
+            attributes,
+        } = layer
+        else {
+            unreachable!("the caller has looked");
+        };
+        let root = key.find(self.trees)?;
+        let path = if attributes.are_kept() {
+            below(&root, strip.as_deref(), source)?
+        } else {
+            root
+        };
+        let source = Source {
+            path,
+            owners: whole(self.host),
+            known_as: source.clone(),
+            why: "a layer, unpacked".to_owned(),
+        };
+        self.stack.add_dir(&source, dest, self.trees)
+    }
+
+    /// The owners of a layer whose files keep theirs are the fallback.
+    fn owners_of(&self, layer: &Layer, fallback: Owners) -> Owners {
+        match layer.attributes().owner {
+            Some(_) => whole(self.host),
+            None => fallback,
         }
     }
 }
