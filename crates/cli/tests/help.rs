@@ -7,7 +7,7 @@ use std::process::Command;
 use snapbox::{Assert, Data};
 
 /// The commands in the order in which the help lists them.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "ps",
     "show",
@@ -16,11 +16,19 @@ const COMMANDS: [&str; 13] = [
     "cancel",
     "wait",
     "explain",
+    "cache",
+    "image",
     "schema",
     "doctor",
     "completions",
     "man",
     "version",
+];
+
+/// The commands of commands.
+const NESTED: [(&str, &[&str]); 2] = [
+    ("cache", &["ls", "du", "prune", "verify"]),
+    ("image", &["pull", "import", "ls", "show", "rm", "tag"]),
 ];
 
 fn help(arguments: &[&str]) -> Vec<u8> {
@@ -59,6 +67,14 @@ fn each_command_explains_itself_as_it_was_looked_at() {
     for command in COMMANDS {
         check(command, help(&[command, "--help"]));
     }
+    for (command, nested) in NESTED {
+        for name in nested {
+            check(
+                &format!("{command}-{name}"),
+                help(&[command, name, "--help"]),
+            );
+        }
+    }
     check("run-short", help(&["run", "-h"]));
 }
 
@@ -79,8 +95,14 @@ fn no_command_is_left_out() {
 #[test]
 fn every_example_is_read_by_the_parser() {
     let mut examples = 0;
-    for command in COMMANDS {
-        let text = String::from_utf8(help(&[command, "--help"])).expect("help is UTF-8");
+    let nested = NESTED
+        .iter()
+        .flat_map(|(command, names)| names.iter().map(|name| vec![*command, *name]));
+    let pages = COMMANDS.iter().map(|command| vec![*command]).chain(nested);
+    for page in pages {
+        let command = page[0];
+        let asked = [page.as_slice(), &["--help"]].concat();
+        let text = String::from_utf8(help(&asked)).expect("help is UTF-8");
         for line in text.lines() {
             let Some(rest) = line.strip_prefix(&format!("  tidemill {command}")) else {
                 continue;
@@ -101,5 +123,5 @@ fn every_example_is_read_by_the_parser() {
             examples += 1;
         }
     }
-    assert!(examples > 25, "only {examples} examples were found");
+    assert!(examples > 40, "only {examples} examples were found");
 }

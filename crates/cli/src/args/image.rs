@@ -21,19 +21,19 @@ pub(crate) enum ImageCommand {
     Pull(ImagePullArgs),
 
     /// Take an image from a file or a directory of this machine
-    #[command(after_help = examples::IMAGE_IMPORT)]
+    #[command(alias = "load", after_help = examples::IMAGE_IMPORT)]
     Import(ImageImportArgs),
 
     /// List the images that are here
-    #[command(after_help = examples::IMAGE_LS)]
+    #[command(alias = "list", after_help = examples::IMAGE_LS)]
     Ls,
 
     /// Show what one image is made of and how it runs
-    #[command(after_help = examples::IMAGE_SHOW)]
+    #[command(alias = "inspect", after_help = examples::IMAGE_SHOW)]
     Show(ImageNameArgs),
 
     /// Remove images, and what only they needed
-    #[command(after_help = examples::IMAGE_RM)]
+    #[command(alias = "remove", after_help = examples::IMAGE_RM)]
     Rm(ImageRmArgs),
 
     /// Give an image another name

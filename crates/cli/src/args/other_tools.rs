@@ -70,6 +70,11 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "nobody enters a job that runs; run it again with tidemill run --tty",
     ),
     (&["inspect", "status"], "write tidemill show ID"),
+    (&["pull"], "write tidemill image pull REF"),
+    (&["images"], "write tidemill image ls"),
+    (&["load", "import"], "write tidemill image import SOURCE"),
+    (&["rmi"], "write tidemill image rm IMAGE"),
+    (&["tag"], "write tidemill image tag IMAGE REF"),
 ];
 
 /// What to write for a command that is none of ours.

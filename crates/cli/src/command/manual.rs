@@ -95,6 +95,13 @@ fn write_pages(directory: &Path) -> Result<usize, Failure> {
     let mut pages = vec![("tidemill".to_owned(), root.clone())];
     for command in root.get_subcommands() {
         let name = format!("tidemill-{}", command.get_name());
+        for nested in command.get_subcommands() {
+            let name = format!("{name}-{}", nested.get_name());
+            // The help of the help says nothing.
+            if nested.get_name() != "help" && command.get_name() != "help" {
+                pages.push((name.clone(), nested.clone().name(name)));
+            }
+        }
         pages.push((name.clone(), command.clone().name(name)));
     }
     for (name, command) in &pages {
