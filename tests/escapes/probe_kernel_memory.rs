@@ -54,7 +54,59 @@ cases! {
 }
 
 /// Tried by the tests of this file.
-pub(crate) const JUDGED: &[&str] = &["huge_pages"];
+pub(crate) const JUDGED: &[&str] = &["huge_pages", "watch_instances"];
+
+/// How many programs of a user may watch files at one time.
+const INSTANCES_MAX: &str = "/proc/sys/fs/inotify/max_user_instances";
+
+/// Says whether somebody else of the same user still gets one, while the probe has what it gets.
+const JUDGE_WATCHERS: &str = r#"
+as_nobody() { exec setpriv --reuid 61998 --regid 61998 --clear-groups timeout -s KILL "$@"; }
+(as_nobody 3 "$1" watch_instances) > said &
+until grep -q : said; do sleep 0.01; done
+(PROBE_BOUND=1; export PROBE_BOUND; as_nobody 1 "$1" watch_instances) > other || true
+if grep -q ^broken: other; then echo safe: one is left; else echo broken: none is left; fi"#;
+
+#[test]
+fn watch_instances_unconfined() {
+    let Some(world) = World::new(Mode::Root) else {
+        return;
+    };
+    let bound = fs::read_to_string(INSTANCES_MAX).unwrap();
+    let output = Probe::new("watch_instances")
+        .variable("PROBE_BOUND", bound.trim())
+        .loose(JUDGE_WATCHERS)
+        .run_unconfined(&world);
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(verdict(&out).starts_with("broken: "), "{output:?}");
+}
+
+/// One job gets a share of what its caller has, so that others and the caller get some too.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn watch_instances_are_shared(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let bait = Bait::lay(&world);
+    let bound = fs::read_to_string(INSTANCES_MAX).unwrap();
+    let probe = Probe::new("watch_instances").variable("PROBE_BOUND", bound.trim());
+    let job = probe.trial(&world, &bait).start();
+    job.await_output("safe: refused after ");
+    let neighbour = probe.trial(&world, &bait).start();
+    neighbour.await_output("safe: refused after ");
+    for job in [&job, &neighbour] {
+        let said = String::from_utf8_lossy(&job.stdout().bytes).into_owned();
+        // What programs such as a test runner's watcher need.
+        assert!(!said.contains("after 0:"), "{said}");
+    }
+    for job in [job, neighbour] {
+        job.cancel();
+        job.wait();
+    }
+    assert_lively(&world);
+}
 
 /// How many huge pages the host has reserved.
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";

@@ -477,6 +477,11 @@ const KERNEL_MEMORY: &[Case] = &[
         kernel_memory::page_cache,
     ),
     case(
+        "watch_instances",
+        "all of a user's inotify instances",
+        kernel_memory::watch_instances,
+    ),
+    case(
         "datagram_buffers",
         "UDP sockets that nobody reads",
         kernel_memory::datagram_buffers,

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
 
 use crate::cases::memory::{MIB, PAGE, bound, fill, raise_descriptors};
 use crate::sys::{self, call};
@@ -216,6 +218,21 @@ pub(crate) fn page_cache() -> Verdict {
         }
         Ok(pages) => Verdict::Broken(format!("all of {pages} pages stay")),
     }
+}
+
+/// Instances that watch files, of which all programs of a user share a small number. Holds them until it
+/// is ended: whoever looks for one meanwhile is the judge.
+pub(crate) fn watch_instances() -> Verdict {
+    let all = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+    let all = all.ok().and_then(|text| text.trim().parse().ok());
+    let verdict = make(count(all.unwrap_or(128)), || {
+        call!(libc::SYS_inotify_init1, 0).map(drop)
+    });
+    let line = format!("{verdict}\n");
+    drop(io::Write::write_all(&mut io::stdout(), line.as_bytes()));
+    thread::sleep(Duration::from_secs(60));
+    // A second line would be a second verdict.
+    sys::exit_now(i32::from(verdict.code()))
 }
 
 /// Datagrams of the loopback's network that nobody reads.
