@@ -28,7 +28,7 @@ use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
 use tidemill_runner::{Job, JobHandle, LiveSink, LocalRunner};
 
-pub(crate) use self::place::tree_store;
+pub(crate) use self::place::{namespace_unpacker, tree_store};
 pub(crate) use self::secret::values as secret_values;
 
 use self::event_lines::EventLines;
@@ -221,7 +221,11 @@ async fn follow(
         }
     }
     close(&snapshot, &spec, interrupt, ui);
-    runner.drain().await;
+    // A tree that is being built for a job that nobody wants any more is not waited for: it ends with this
+    // process, and the next one sweeps what it leaves.
+    if interrupt.is_none() || snapshot.started_at.is_some() {
+        runner.drain().await;
+    }
     Ok(Run {
         snapshot,
         interrupt,

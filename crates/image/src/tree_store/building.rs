@@ -73,9 +73,18 @@ pub(super) struct Books {
     /// By inode.
     pub(super) known: HashMap<u64, Known>,
     /// Which of several equal files are taken, by the key of the first.
-    ordinals: HashMap<Digest, BTreeSet<u32>>,
+    ordinals: HashMap<Digest, Ordinals>,
     /// What was linked from other trees: the tree and the inode there, and the inode here.
     linked_from: HashMap<(Digest, u64), u64>,
+}
+
+/// Numbers of equal files. A tree may have very many of them, so none is looked for among the taken.
+#[derive(Debug, Default)]
+struct Ordinals {
+    /// None from here on is taken.
+    next: u32,
+    /// Of those before it, the ones that are not.
+    free: BTreeSet<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -312,7 +321,7 @@ impl Building {
         if let Some(claim) = offer.key
             && let Some(taken) = self.books().ordinals.get_mut(&claim.first)
         {
-            taken.remove(&claim.ordinal);
+            taken.free.insert(claim.ordinal);
         }
     }
 
@@ -473,10 +482,10 @@ impl Books {
     fn claim(&mut self, node: &Node, owners: &str) -> Claim {
         let first = node.key(owners, 0);
         let taken = self.ordinals.entry(first).or_default();
-        let ordinal = (0..)
-            .find(|ordinal| !taken.contains(ordinal))
-            .expect("a tree has fewer files than there are numbers");
-        taken.insert(ordinal);
+        let ordinal = taken.free.pop_first().unwrap_or_else(|| {
+            taken.next += 1;
+            taken.next - 1
+        });
         let key = if ordinal == 0 {
             first
         } else {
