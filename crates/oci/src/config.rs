@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::digest::{OciDigest, ParseOciDigestError, digest_of};
 use crate::platform::Platform;
+use crate::shown::shown;
 
 /// Bytes of a configuration.
 pub const CONFIG_BYTES_MAX: u64 = 8 << 20;
@@ -70,7 +71,7 @@ impl ImageConfig {
         let read: spec::ImageConfiguration =
             serde_json::from_slice(bytes).map_err(|error| ConfigError::Malformed {
                 digest,
-                problem: error.to_string(),
+                problem: shown(&error),
             })?;
         let diff_ids = (read.rootfs().diff_ids().iter())
             .map(|text| text.parse())

@@ -14,6 +14,7 @@ pub mod media_type;
 pub mod names;
 pub mod platform;
 pub mod reference;
+mod shown;
 
 pub use config::{ConfigError, ImageConfig};
 pub use content::{

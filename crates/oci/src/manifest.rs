@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{OciDigest, digest_of};
 use crate::media_type::{Compression, MediaType};
 use crate::platform::Platform;
+use crate::shown::shown;
 
 /// Bytes of a manifest or an index: what registries take at most.
 pub const MANIFEST_BYTES_MAX: u64 = 4 << 20;
@@ -188,7 +189,7 @@ impl Document {
         let digest = digest_of(bytes);
         let malformed = |problem: String| ManifestError::Malformed { digest, problem };
         let outline: Outline =
-            serde_json::from_slice(bytes).map_err(|error| malformed(error.to_string()))?;
+            serde_json::from_slice(bytes).map_err(|error| malformed(shown(&error)))?;
         let declared = outline.media_type.as_deref().or(media_type);
         let kind = declared.and_then(MediaType::of);
         if outline.schema_version == Some(1)
@@ -375,7 +376,7 @@ impl Descriptor {
         let digest = descriptor.digest().as_ref().parse::<OciDigest>();
         Ok(Self {
             media_type: descriptor.media_type().to_string(),
-            digest: digest.map_err(|error| malformed(error.to_string()))?,
+            digest: digest.map_err(|error| malformed(shown(&error)))?,
             size,
         })
     }
@@ -392,7 +393,7 @@ impl Descriptor {
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], digest: OciDigest) -> Result<T, ManifestError> {
     serde_json::from_slice(bytes).map_err(|error| ManifestError::Malformed {
         digest,
-        problem: error.to_string(),
+        problem: shown(&error),
     })
 }
 

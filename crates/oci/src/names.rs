@@ -17,6 +17,7 @@ use crate::manifest::{Descriptor, Document, MANIFEST_BYTES_MAX, REF_NAME};
 use crate::media_type::OCI_INDEX;
 use crate::platform::Platform;
 use crate::reference::Reference;
+use crate::shown::shown;
 
 const FILE: &str = "index.json";
 const LOCK: &str = "index.lock";
@@ -230,9 +231,7 @@ impl Names {
             _ => {}
         }
         match fs::read(&path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))
-            }
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| malformed(shown(&error))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(IndexFile::default()),
             Err(error) => Err(failed("read", &path)(error).into()),
         }

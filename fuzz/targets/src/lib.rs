@@ -17,6 +17,8 @@ mod job_file;
 mod kernel_text;
 mod log_notes;
 mod log_text;
+mod oci_archive;
+mod oci_text;
 mod quantity;
 mod record;
 mod sealed_log;
@@ -41,6 +43,8 @@ pub use job_file::job_file;
 pub use kernel_text::kernel_text;
 pub use log_notes::log_notes;
 pub use log_text::log_text;
+pub use oci_archive::oci_archive;
+pub use oci_text::oci_text;
 pub use quantity::quantity;
 pub use record::record;
 pub use sealed_log::sealed_log;
@@ -60,6 +64,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("kernel_text", kernel_text),
     ("log_notes", log_notes),
     ("log_text", log_text),
+    ("oci_archive", oci_archive),
+    ("oci_text", oci_text),
     ("quantity", quantity),
     ("record", record),
     ("sealed_log", sealed_log),

@@ -35,7 +35,8 @@ pub(super) fn ls(
             Some(Ok(image)) => found.push((named, image)),
             Some(Err(error)) => {
                 let name = named.reference.to_short();
-                ui.note(&format!("{name} cannot be used: {error}; {}", error.hint()));
+                let said = plain(&format!("{error}; {}", error.hint()));
+                ui.note(&format!("{name} cannot be used: {said}"));
             }
             None => {}
         }

@@ -16,6 +16,7 @@ use crate::manifest::{Descriptor, Document, LAYERS_MAX, MANIFEST_BYTES_MAX};
 use crate::media_type::{OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
 use crate::names::Named;
 use crate::reference::Reference;
+use crate::shown::shown;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 /// Images of an archive.
@@ -44,7 +45,7 @@ impl Import<'_> {
     pub(super) fn docker(&mut self, files: &dyn Files) -> Result<Vec<Imported>, ImportError> {
         let bytes = files.read_small(MANIFEST, MANIFEST_BYTES_MAX)?;
         let saved: Vec<Saved> = serde_json::from_slice(&bytes)
-            .map_err(|error| self.entry(MANIFEST, format!("cannot be read: {error}")))?;
+            .map_err(|error| self.entry(MANIFEST, format!("cannot be read: {}", shown(&error))))?;
         if saved.is_empty() || saved.len() > IMAGES_MAX {
             return Err(self.entry(MANIFEST, format!("names {} images", saved.len())));
         }

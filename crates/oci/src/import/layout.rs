@@ -9,6 +9,7 @@ use crate::content::Content;
 use crate::image::{Image, ImageError};
 use crate::manifest::{Descriptor, Document, Index, IndexEntry, MANIFEST_BYTES_MAX, ManifestError};
 use crate::names::Named;
+use crate::shown::shown;
 
 pub(super) const LAYOUT: &str = "oci-layout";
 pub(super) const INDEX: &str = "index.json";
@@ -27,7 +28,7 @@ impl Import<'_> {
     pub(super) fn layout(&mut self, files: &dyn Files) -> Result<Vec<Imported>, ImportError> {
         let bytes = files.read_small(LAYOUT, LAYOUT_BYTES_MAX)?;
         let layout: LayoutFile = serde_json::from_slice(&bytes)
-            .map_err(|error| self.entry(LAYOUT, format!("cannot be read: {error}")))?;
+            .map_err(|error| self.entry(LAYOUT, format!("cannot be read: {}", shown(&error))))?;
         if !layout.image_layout_version.starts_with("1.") {
             let version = layout.image_layout_version;
             return Err(self.entry(LAYOUT, format!("is of version {version}, not 1")));
