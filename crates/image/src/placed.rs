@@ -231,7 +231,8 @@ impl Made<'_> {
         for (path, what) in made.iter().rev() {
             self.dress(path, *what)?;
         }
-        Ok(())
+        // It stands for a directory that is there, and whoever stacks the trees has to look into it.
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755))
     }
 
     /// Gives an entry its owner, mode and time; without a kind, a directory.

@@ -106,7 +106,7 @@ fn what_is_made_goes_where_the_images_links_lead_and_leaves_directories_alone(#[
         skip(&why);
         return;
     }
-    for (path, mode) in [("closed", 0o701), ("run", 0o750)] {
+    for (path, mode) in [("closed", 0o705), ("run", 0o775)] {
         fs::create_dir(root.join(path)).unwrap();
         world.give(&root.join(path));
         fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
@@ -132,7 +132,7 @@ fn what_is_made_goes_where_the_images_links_lead_and_leaves_directories_alone(#[
     let script = "stat -c '%n %a' /closed /run /closed/a /closed/b /run/lock/x; readlink /run/d; readlink /var/run; \
                   ls /run";
     let done = world.job(script).args(flags).run();
-    let expected = "/closed 701\n/run 750\n/closed/a 644\n/closed/b 600\n/run/lock/x 644\n/data\n../run\n\
+    let expected = "/closed 705\n/run 775\n/closed/a 644\n/closed/b 600\n/run/lock/x 644\n/data\n../run\n\
                     d\nlock\n";
     assert_eq!((done.code, done.out().as_str()), (0, expected), "{done}");
 }

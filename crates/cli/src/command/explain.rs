@@ -1,12 +1,15 @@
 //! `tidemill explain`: what a job would see and be granted. Layers are unpacked, nothing is run.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use tidemill_core::{Digest, Grant, GrantRequest, JobSpec, Layer, RootPlan};
 use tidemill_image::{
-    HostView, LayerKey, PlanError, Planned, TreeStore, build_layer, key_at, layer_keys, plan,
+    ArchiveOwners, HostView, LayerKey, PlanError, Planned, TreeStore, build_layer, key_at,
+    layer_keys, plan,
 };
 use tidemill_ledger::Redactor;
-use tidemill_runner::{Cause, OciImages, chain};
+use tidemill_runner::{Cause, OciImages, Unpacker, chain};
 use tidemill_sandbox::{Check, CheckState, probe_host};
 
 use crate::args::{ExplainArgs, Format, GlobalArgs};
@@ -16,10 +19,11 @@ use crate::failure::{Failure, FailureKind};
 use crate::job;
 use crate::oci::{Resolving, StoredImages};
 use crate::output::Output;
-use crate::run::{secret_values, tree_store};
+use crate::run::{namespace_unpacker, secret_values, tree_store};
 use crate::state_dir::state_dir;
 use crate::text::{bounds, command_line, grant, layer};
 use crate::ui::{Ui, plain};
+use crate::unpacker::NamespaceUnpacker;
 
 /// Characters of a command that are shown.
 const COMMAND_CHARS_MAX: usize = 2000;
@@ -65,12 +69,22 @@ pub(crate) fn explain(
     job.spec = resolving.resolve(job.spec)?;
     let state_dir = state_dir(global.state_dir.as_deref())?;
     let host = job.host.with_state_dir(&state_dir);
-    let trees = tree_store(&state_dir.join("trees"), cache::bounds(global)?)?;
+    let cache_bounds = cache::bounds(global)?;
+    let mut trees = tree_store(&state_dir.join("trees"), cache_bounds)?;
+    // The trees that a run would have, and not some of its own.
+    let unpacker = namespace_unpacker(&state_dir, cache_bounds);
+    if unpacker.is_some() {
+        trees = trees.with_owners(ArchiveOwners::SubIds);
+    }
     let keys = layer_keys(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
     let is_run = |key: &&LayerKey| key.command().is_some() || key.made_of().is_some();
-    let images = StoredImages::new(&state_dir);
+    let builder = Builder {
+        trees: &trees,
+        images: StoredImages::new(&state_dir),
+        unpacker,
+    };
     for key in keys.iter().filter(|key| !is_run(key)) {
-        build(key, &trees, &images)?;
+        builder.build(key)?;
     }
     let layers = layers_of(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
     // Nothing is run, so what a command would bring is not seen if it did not run before.
@@ -103,29 +117,43 @@ pub(crate) fn explain(
     Ok(0)
 }
 
-/// Builds a tree that nothing has to be run for.
-fn build(key: &LayerKey, trees: &TreeStore, images: &StoredImages) -> Result<(), Failure> {
-    let unpacked = |cause: Cause| {
-        let failure = Failure::new(FailureKind::Unable, "a layer cannot be unpacked");
-        Failure {
-            causes: vec![cause.message],
-            hints: cause.hint.into_iter().collect(),
-            ..failure
+/// Builds trees that nothing has to be run for.
+struct Builder<'a> {
+    trees: &'a TreeStore,
+    images: StoredImages,
+    unpacker: Option<NamespaceUnpacker>,
+}
+
+impl Builder<'_> {
+    fn build(&self, key: &LayerKey) -> Result<(), Failure> {
+        if key.is_built(self.trees) {
+            return Ok(());
         }
-    };
-    let build = |key: &LayerKey| {
-        build_layer(key, trees).map_err(|error| Cause {
+        let built = match key.image() {
+            Some(image) => self.images.with_layers(image, &mut |layers| {
+                self.build_whole(&key.clone().with_layers(layers))
+            }),
+            None => self.build_whole(key),
+        };
+        built.map(drop).map_err(|cause| {
+            let failure = Failure::new(FailureKind::Unable, "a layer cannot be unpacked");
+            Failure {
+                causes: vec![cause.message],
+                hints: cause.hint.into_iter().collect(),
+                ..failure
+            }
+        })
+    }
+
+    fn build_whole(&self, key: &LayerKey) -> Result<PathBuf, Cause> {
+        if let Some((unpacker, order)) = self.unpacker.as_ref().zip(key.order()) {
+            return unpacker.build(order);
+        }
+        build_layer(key, self.trees).map_err(|error| Cause {
             message: chain(&error),
             hint: Some(error.hint()),
         })
-    };
-    let built = match key.image().filter(|_| !key.is_built(trees)) {
-        Some(image) => {
-            images.with_layers(image, &mut |layers| build(&key.clone().with_layers(layers)))
-        }
-        None => build(key),
-    };
-    built.map(drop).map_err(unpacked)
+    }
 }
 
 fn is_needed(check: &str, spec: &JobSpec) -> bool {

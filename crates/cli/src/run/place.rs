@@ -52,7 +52,7 @@ pub(crate) async fn open(
     // The launcher needs a few milliseconds, and so does the database.
     let launching = {
         let state_dir = state_dir.clone();
-        tokio::task::spawn_blocking(move || launch(state_dir, network))
+        tokio::task::spawn_blocking(move || launch(state_dir, vec![network]))
     };
     let opened = session::open(global).await;
     let launched = launching.await.map_err(|error| {
@@ -109,6 +109,20 @@ fn runner(
     }))
 }
 
+/// Who builds trees among the caller's sub-ids, for those who run nothing; nobody where there are none.
+pub(crate) fn namespace_unpacker(
+    state_dir: &Path,
+    bounds: Option<CacheBounds>,
+) -> Option<NamespaceUnpacker> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let opened = StateDir::open(state_dir).ok()?;
+    let launcher = launch(state_dir.to_owned(), Vec::new()).ok()?;
+    matches!(launcher.identity(), Identity::Ranged { .. })
+        .then(|| NamespaceUnpacker::new(launcher, opened.trees(), bounds))
+}
+
 pub(crate) fn tree_store(path: &Path, bounds: Option<CacheBounds>) -> Result<TreeStore, Failure> {
     let store = TreeStore::open(path).map_err(|error| {
         Failure::new(
@@ -124,14 +138,14 @@ pub(crate) fn tree_store(path: &Path, bounds: Option<CacheBounds>) -> Result<Tre
     })
 }
 
-fn launch(state_dir: PathBuf, network: Network) -> Result<Launcher, Failure> {
+fn launch(state_dir: PathBuf, first: Vec<Network>) -> Result<Launcher, Failure> {
     let exe = env::current_exe().map_err(|error| {
         Failure::new(FailureKind::Unable, "cannot find this program's own file").because(&error)
     })?;
     let config = LauncherConfig {
         state_dir,
         exe,
-        first: vec![network],
+        first,
     };
     Launcher::start(&config).map_err(|error| {
         let kind = match error {
