@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use tempfile::TempDir;
-use tidemill_core::grant::PathAccess;
 use tidemill_core::Attributes;
+use tidemill_core::grant::PathAccess;
 use tidemill_core::job::{Layer, User, Workspace};
 use tidemill_core::root::{Node, RootMount};
 
@@ -1074,8 +1074,8 @@ fn a_layer_behind_a_link_of_the_project_is_told() {
     let layer = |source: String| Layer::Dir {
         source,
         dest: dest(),
-            attributes: Attributes::default(),
-        };
+        attributes: Attributes::default(),
+    };
     let mut spec = world.spec();
     spec.layers = vec![
         layer(format!("{project}/sub")),
@@ -1109,11 +1109,11 @@ fn a_layer_behind_a_link_of_the_project_is_told() {
     spec.layers = vec![Layer::Glob {
         base: project,
         include: vec!["sub/deep/*".into()],
-            exclude: Vec::new(),
-            strip: None,
+        exclude: Vec::new(),
+        strip: None,
         dest: dest(),
-            attributes: Attributes::default(),
-        }];
+        attributes: Attributes::default(),
+    }];
     put(Path::new(&world.home("src/other/deep/file")), "x");
     let error = world.try_plan(&spec).unwrap_err();
     assert!(matches!(error, PlanError::NoMatch { .. }), "{error}");
@@ -1376,11 +1376,11 @@ fn a_file_of_a_glob_that_may_not_be_read_is_named_with_its_owner() {
     spec.layers = vec![Layer::Glob {
         base: world.path("files"),
         include: vec!["*.txt".into()],
-            exclude: Vec::new(),
-            strip: None,
+        exclude: Vec::new(),
+        strip: None,
         dest: "/texts".into(),
-            attributes: Attributes::default(),
-        }];
+        attributes: Attributes::default(),
+    }];
     let keys = layer_keys(&spec, &world.host, &world.trees).unwrap();
     let built = build_layer(&keys[0], &world.trees);
     if rustix::process::geteuid().is_root() {
@@ -1481,11 +1481,11 @@ fn many_matches_become_a_tree_that_follows_the_files() {
     spec.layers = vec![Layer::Glob {
         base: world.path("files"),
         include: vec!["*.txt".into()],
-            exclude: Vec::new(),
-            strip: None,
+        exclude: Vec::new(),
+        strip: None,
         dest: "/texts".into(),
-            attributes: Attributes::default(),
-        }];
+        attributes: Attributes::default(),
+    }];
     let keys = layer_keys(&spec, &world.host, &world.trees).unwrap();
     let root = build_layer(&keys[0], &world.trees).unwrap();
     assert_eq!(fs::read_dir(&root).unwrap().count(), 100);
