@@ -119,15 +119,19 @@ impl Names {
     /// was chosen from the index that has it.
     pub fn get(&self, reference: &Reference) -> Result<Option<Named>, NamesError> {
         let names = self.list()?;
-        let is_meant = |named: &&Named| match reference.digest() {
-            None => named.reference == *reference,
-            Some(digest) => {
+        let is_it = |named: &&Named| named.reference == *reference;
+        let has_digest = |named: &&Named| {
+            reference.digest().is_some_and(|digest| {
                 named.reference.registry() == reference.registry()
                     && named.reference.repository() == reference.repository()
                     && (named.manifest.digest == *digest || named.index == Some(*digest))
-            }
+            })
         };
-        Ok(names.iter().find(is_meant).cloned())
+        let found = names
+            .iter()
+            .find(is_it)
+            .or_else(|| names.iter().find(has_digest));
+        Ok(found.cloned())
     }
 
     /// Gives a name to an image, and answers what had it before. The manifest must be in the store, held by

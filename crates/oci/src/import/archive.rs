@@ -14,9 +14,12 @@ use tar::EntryType;
 use super::source::{Files, Section};
 use super::{BUFFER_BYTES, ImportError};
 use crate::content::{Content, ContentError};
+use crate::shown::shown;
 
 /// Entries of an archive.
 const ENTRIES_MAX: usize = 100_000;
+/// Bytes of an entry's headers, which are kept in memory: names and attributes.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Links that lead to links.
 const LINKS_MAX: usize = 8;
 /// How many times larger than the archive its content may be, beyond what is always fine. Layers that are
@@ -24,6 +27,9 @@ const LINKS_MAX: usize = 8;
 const RATIO_MAX: u64 = 200;
 const ALWAYS_FINE_BYTES: u64 = 64 << 20;
 
+/// What a tar archive has in its first header, and where (POSIX.1-1988).
+const MAGIC: &[u8] = b"ustar";
+const MAGIC_OFFSET: u64 = 257;
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 /// Compressions that are recognised to be refused with their name.
@@ -138,10 +144,16 @@ impl Archive {
             file: file.try_clone().map_err(failed)?,
             entries: HashMap::new(),
         };
-        let mut tar = tar::Archive::new(file);
+        // What files hold is skipped, so all that is read is headers.
+        let read = Rc::new(Cell::new(0));
+        let mut tar = tar::Archive::new(Headers {
+            file,
+            read: Rc::clone(&read),
+        });
         for entry in tar.entries_with_seek().map_err(failed)? {
             let entry = entry.map_err(|error| archive.not_a_tar(&error))?;
             archive.add(&entry, length)?;
+            read.set(0);
         }
         Ok(archive)
     }
@@ -152,10 +164,17 @@ impl Archive {
         let foreign = FOREIGN
             .iter()
             .find(|(magic, _)| start[..length].starts_with(magic));
+        let mut magic = [0; MAGIC.len()];
+        let length = self
+            .file
+            .read_at(&mut magic, MAGIC_OFFSET)
+            .unwrap_or_default();
         let problem = match foreign {
             Some((_, name)) => format!("it is compressed with {name}, which is not read"),
-            None if self.entries.is_empty() => "it is not a tar archive".to_owned(),
-            None => format!("the archive is damaged: {error}"),
+            None if self.entries.is_empty() && &magic[..length] != MAGIC => {
+                "it is not a tar archive".to_owned()
+            }
+            None => format!("the archive is damaged: {}", shown(error)),
         };
         ImportError::NotAnImage {
             path: self.path.clone(),
@@ -256,6 +275,31 @@ fn resolve(target: &str) -> Option<String> {
         }
     }
     Some(parts.join("/"))
+}
+
+/// Reads the headers of an archive, and no more of them than there should be.
+struct Headers {
+    file: File,
+    /// Since the last entry.
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for Headers {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(buffer)?;
+        self.read.set(self.read.get() + length as u64);
+        if self.read.get() > HEADER_BYTES_MAX {
+            let message = format!("an entry has more than {HEADER_BYTES_MAX} bytes of headers");
+            return Err(io::Error::other(message));
+        }
+        Ok(length)
+    }
+}
+
+impl Seek for Headers {
+    fn seek(&mut self, position: io::SeekFrom) -> io::Result<u64> {
+        self.file.seek(position)
+    }
 }
 
 /// Reads, and counts how much.

@@ -407,6 +407,24 @@ fn an_archive_that_grows_without_end_is_stopped() {
 }
 
 #[test]
+fn headers_without_end_are_stopped() {
+    let place = Place::new();
+    let mut tar = tar::Builder::new(File::create(place.path("long.tar")).unwrap());
+    let value = vec![b'x'; 2 << 20];
+    tar.append_pax_extensions([("comment", value.as_slice())])
+        .unwrap();
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    tar.append_data(&mut header, "file", io::empty()).unwrap();
+    tar.into_inner().unwrap();
+    let error = place.refused("long.tar", None);
+    assert!(
+        error.contains("more than 1048576 bytes of headers"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_root_becomes_the_same_image_again() {
     let place = Place::new();
     for root in ["root", "again"] {

@@ -72,6 +72,13 @@ fn a_digest_means_the_image_or_its_index() {
     assert!(meant(format!("x.y/a:other@{}", named.index.unwrap())));
     assert!(!meant(format!("x.y/a:b@{}", digest_of(b"none"))));
     assert!(!meant(format!("x.y/c@{}", manifest.digest)));
+    let held = name(&format!("x.y/a@{}", manifest.digest), &manifest);
+    names.set(&held).unwrap();
+    assert_eq!(
+        names.get(&held.reference).unwrap(),
+        Some(held),
+        "the very name goes first"
+    );
 }
 
 #[test]
