@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tidemill_core::Limits;
 
+use crate::cgroup_text;
 use crate::sys::process;
 
 /// The controllers that bound a job.
@@ -66,10 +67,10 @@ impl CgroupPlaces {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut places = Self::default();
-        let mounted = parse_mounts(&mounts);
-        let groups = parse_own_groups(&own);
+        let mounted = cgroup_text::mounts(&mounts);
+        let groups = cgroup_text::own_groups(&own);
         if let Some(mount) = mounted.get("") {
-            let directory = below(mount, groups.get("").map_or("/", String::as_str));
+            let directory = cgroup_text::below(mount, groups.get("").map_or("/", String::as_str));
             places.unified = open_unified(&directory);
         }
         for controller in Controller::ALL {
@@ -90,7 +91,7 @@ impl CgroupPlaces {
                 places.missing.insert(controller, why);
                 continue;
             };
-            let directory = below(
+            let directory = cgroup_text::below(
                 mount,
                 groups.get(controller.name()).map_or("/", String::as_str),
             );
@@ -118,63 +119,6 @@ impl CgroupPlaces {
                 .unified
                 .as_ref()
                 .is_some_and(|(_, list)| list.contains(&controller))
-    }
-}
-
-/// The version 1 controllers and (under the empty name) version 2, each with its mount point.
-fn parse_mounts(mountinfo: &str) -> BTreeMap<String, PathBuf> {
-    let mut found = BTreeMap::new();
-    for line in mountinfo.lines() {
-        let Some((left, right)) = line.split_once(" - ") else {
-            continue;
-        };
-        let Some(point) = left.split(' ').nth(4) else {
-            continue;
-        };
-        let mut fields = right.split(' ');
-        match fields.next() {
-            Some("cgroup2") => {
-                found
-                    .entry(String::new())
-                    .or_insert_with(|| PathBuf::from(point));
-            }
-            Some("cgroup") => {
-                for option in fields.nth(1).unwrap_or_default().split(',') {
-                    found
-                        .entry(option.to_owned())
-                        .or_insert_with(|| PathBuf::from(point));
-                }
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-/// The group of this process per version 1 controller, and (under the empty name) in version 2.
-fn parse_own_groups(text: &str) -> BTreeMap<String, String> {
-    let mut groups = BTreeMap::new();
-    for line in text.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        for controller in controllers.split(',') {
-            groups.insert(controller.to_owned(), path.to_owned());
-        }
-    }
-    groups
-}
-
-fn below(mount: &Path, group: &str) -> PathBuf {
-    let relative = group.trim_start_matches('/');
-    // A path with `..` lies outside of this cgroup namespace's root.
-    if relative.is_empty() || relative.starts_with("..") {
-        mount.to_owned()
-    } else {
-        mount.join(relative)
     }
 }
 
@@ -549,16 +493,11 @@ fn content(file: &File) -> String {
 }
 
 fn number(file: &File) -> Option<u64> {
-    content(file).trim().parse().ok()
+    cgroup_text::number(&content(file))
 }
 
 fn field(file: &File, key: &str) -> u64 {
-    content(file)
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .find(|(name, _)| *name == key)
-        .and_then(|(_, value)| value.trim().parse().ok())
-        .unwrap_or(0)
+    cgroup_text::field(&content(file), key)
 }
 
 /// The scheduling period of a CPU quota, in microseconds: the kernel's default.
@@ -673,23 +612,6 @@ fn set_legacy(
 mod tests {
     use super::*;
 
-    #[test]
-    fn mounts_of_both_versions_are_told_apart() {
-        let text = "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
-                    41 31 0:38 / /sys/fs/cgroup/unified rw shared:3 - cgroup2 cgroup2 rw\n\
-                    27 1 254:0 / / rw - ext4 /dev/vda rw\n";
-        let found = parse_mounts(text);
-        assert_eq!(
-            found.get(""),
-            Some(&PathBuf::from("/sys/fs/cgroup/unified"))
-        );
-        assert_eq!(
-            found.get("cpu"),
-            Some(&PathBuf::from("/sys/fs/cgroup/cpu,cpuacct"))
-        );
-        assert_eq!(found.get("memory"), None);
-    }
-
     /// Files of a directory stand for those of the kernel: what is written is what version 2 takes.
     #[test]
     fn limits_of_version_2_are_written_when_they_change() {
@@ -719,14 +641,5 @@ mod tests {
         assert_eq!(read("memory.max").unwrap(), "67108864");
         assert!(read("pids.max").is_err(), "it was not another one");
         assert!(!group.is_spoiled);
-    }
-
-    #[test]
-    fn own_groups_are_read_per_controller() {
-        let groups = parse_own_groups("4:memory:/a/b\n2:cpu,cpuacct:/\n0::/user.slice\n");
-        assert_eq!(groups.get("memory").map(String::as_str), Some("/a/b"));
-        assert_eq!(groups.get("cpuacct").map(String::as_str), Some("/"));
-        assert_eq!(groups.get("").map(String::as_str), Some("/user.slice"));
-        assert_eq!(below(Path::new("/m"), "/../x"), PathBuf::from("/m"));
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::sys::process;
-use crate::unreached;
+use crate::{network_text, unreached};
 
 /// What the kernel tells of a network namespace: open sockets and those that wait for their end, and
 /// what was sent, received and refused.
@@ -63,38 +63,8 @@ fn look(index: usize, file: Option<&File>) -> String {
     let length = file.and_then(|file| file.read_at(&mut bytes, 0).ok());
     let text = String::from_utf8_lossy(&bytes[..length.unwrap_or(0)]);
     if index == 0 {
-        of_this_namespace(&text)
+        network_text::of_this_namespace(&text)
     } else {
         text.into_owned()
-    }
-}
-
-/// What `/proc/net/sockstat` tells of one namespace: the memory of sockets and the orphans in it are
-/// those of the whole host.
-fn of_this_namespace(text: &str) -> String {
-    let mut words = text.split_whitespace().peekable();
-    let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        if matches!(word, "mem" | "memory" | "orphan" | "alloc") {
-            words.next();
-        } else {
-            kept.push(word);
-        }
-    }
-    kept.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hosts_own_figures_do_not_count() {
-        let text = "sockets: used 231\nTCP: inuse 0 orphan 4 tw 2 alloc 9 mem 3\nUDP: inuse 1 mem 0\n\
-                    FRAG: inuse 0 memory 7\n";
-        assert_eq!(
-            of_this_namespace(text),
-            "sockets: used 231 TCP: inuse 0 tw 2 UDP: inuse 1 FRAG: inuse 0"
-        );
     }
 }

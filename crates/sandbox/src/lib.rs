@@ -13,7 +13,9 @@
 //! Start reading at [`Launcher`], then `serve`, `warden`, `init` and `rootfs`.
 
 mod cgroup;
+mod cgroup_text;
 mod dev;
+pub mod fuzzing;
 mod host;
 mod identity;
 mod in_use;
@@ -24,6 +26,7 @@ mod launcher;
 mod masks;
 mod mirror;
 mod namespace;
+mod network_text;
 mod output;
 mod pty;
 mod request;

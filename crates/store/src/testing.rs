@@ -4,7 +4,9 @@
 //! that it can open the same database several times, as several processes do.
 
 mod model;
+mod rows;
 mod suite;
 
 pub use model::Model;
+pub use rows::{AnyRows, AnyValue};
 pub use suite::{Lab, Opening, conformance};

@@ -5,6 +5,7 @@ mod child;
 mod model;
 mod opening;
 mod processes;
+mod rows;
 
 use std::path::PathBuf;
 
