@@ -156,3 +156,40 @@ fn a_failed_job_of_user_0_is_told_what_that_is(#[case] mode: Mode) {
     let well = world.job("id -un").args(["--user", "0"]).run();
     assert_eq!((well.out().as_str(), well.err().as_str()), ("root\n", ""));
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_user_is_named_as_the_image_names_it(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let root = world.path().join("root");
+    if let Err(why) = busybox_root(&root, world.account()) {
+        skip(&why);
+        return;
+    }
+    let image = format!("dir:{}", root.display());
+    let run = |user: &str| {
+        let flags = ["--image", &image, "--no-workspace", "--user", user];
+        world.job("id -u; id -g; echo $HOME").args(flags).run()
+    };
+    let done = run("app");
+    let expected = "1000\n1000\n/srv/app\n";
+    assert_eq!((done.code, done.out().as_str()), (0, expected), "{done}");
+    let done = run("app:root");
+    assert_eq!(
+        (done.code, done.out().as_str()),
+        (0, "1000\n0\n/srv/app\n"),
+        "{done}"
+    );
+    let done = run("ghost");
+    assert_eq!(done.code, 125, "{done}");
+    for part in ["no user `ghost`", "--user UID:GID"] {
+        assert!(done.err().contains(part), "no {part}: {done}");
+    }
+    // The host's own files have no names of an image.
+    let done = world.bare_run(["--user", "ghost", "true"]).run();
+    assert_eq!(done.code, 2, "{done}");
+    assert!(done.err().contains("write numbers"), "{done}");
+}
