@@ -6,13 +6,14 @@
 //! `cargo run --release -p tidemill-benches -- sandbox [ROUNDS]`: the sandbox alone, for whoever works on
 //! it and wants to look at one thing under perf or strace. `rate [SECONDS]`: how many per second, beside
 //! bwrap. `hogs [ROUNDS]`: beside processes that are always busy. `growth [ROUNDS]`: whether the last of
-//! very many costs what the first did.
+//! very many costs what the first did. `unpack [ROUNDS]`: an image beside umoci and skopeo.
 
 mod figures;
 mod peers;
 mod rate;
 mod runner;
 mod start;
+mod unpack;
 
 use std::process::ExitCode;
 
@@ -25,18 +26,17 @@ fn main() -> ExitCode {
     if let Some(code) = peers::in_own_mounts() {
         return code;
     }
-    let rounds = args
-        .next()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(200);
+    let given = args.next().and_then(|text| text.parse().ok());
+    let rounds = given.unwrap_or(200);
     let result = match scenario.as_str() {
         "start" => start::run(rounds),
         "sandbox" => start::sandboxes(rounds),
         "rate" => rate::rates(rounds),
         "hogs" => rate::beside_hogs(rounds),
         "growth" => rate::growth(rounds),
+        "unpack" => unpack::run(given.unwrap_or(5)),
         _ => Err(anyhow::anyhow!(
-            "usage: tidemill-benches start|sandbox|hogs|growth [ROUNDS], or rate [SECONDS]"
+            "usage: tidemill-benches start|sandbox|hogs|growth|unpack [ROUNDS], or rate [SECONDS]"
         )),
     };
     match result {

@@ -40,7 +40,7 @@ pub(crate) fn timed(mut command: Command) -> anyhow::Result<Duration> {
 }
 
 /// The `tidemill` that was built beside this program.
-fn binary() -> anyhow::Result<PathBuf> {
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("tidemill");
     ensure!(
         path.exists(),

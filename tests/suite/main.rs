@@ -27,6 +27,7 @@ mod listing;
 mod live;
 mod logs;
 mod neighbours;
+mod oci;
 mod odd_images;
 mod processes;
 mod real_work;

@@ -1,0 +1,8 @@
+//! OCI images as roots of jobs: what the config says, what layers become, which digest a tag is held to, and
+//! images that are wrong.
+
+mod config;
+mod layers;
+mod locked;
+mod made;
+mod refused;
