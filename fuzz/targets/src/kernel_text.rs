@@ -1,5 +1,7 @@
 //! What the kernel tells of a job in /proc, and the files of users that decide who a job is.
 
+#[path = "../../../crates/sandbox/src/cgroup_text.rs"]
+mod cgroup_text;
 #[path = "../../../crates/sandbox/src/identity.rs"]
 #[expect(
     dead_code,
@@ -13,6 +15,8 @@ mod in_use;
 #[path = "../../../crates/sandbox/src/masks.rs"]
 #[expect(dead_code, reason = "only a part of the file is fuzzed")]
 mod masks;
+#[path = "../../../crates/sandbox/src/network_text.rs"]
+mod network_text;
 #[path = "../../../crates/sandbox/src/unreached.rs"]
 mod unreached;
 #[path = "../../../crates/sandbox/src/victim.rs"]
@@ -20,6 +24,7 @@ mod unreached;
 mod victim;
 
 use std::hint::black_box;
+use std::path::{Component, Path};
 
 /// The limit of a job's memory, in KiB.
 const MEMORY: u64 = 4096;
@@ -40,6 +45,29 @@ pub fn kernel_text(bytes: &[u8]) {
         assert_further_cpus_hidden(first, count);
     }
     assert_memory_bounded(first);
+    assert_groups_are_below(first, second);
+    let kept = network_text::of_this_namespace(first);
+    // What is left out once is left out for good.
+    assert_eq!(network_text::of_this_namespace(&kept), kept);
+}
+
+/// A group of this process lies below the mount point that it was found at, whatever it is called.
+fn assert_groups_are_below(mounts: &str, groups: &str) {
+    black_box(cgroup_text::number(mounts));
+    black_box(cgroup_text::field(mounts, groups));
+    let found = cgroup_text::mounts(mounts);
+    for (controller, group) in cgroup_text::own_groups(groups) {
+        let Some(mount) = found.get(&controller) else {
+            continue;
+        };
+        let directory = cgroup_text::below(mount, &group);
+        assert!(directory.starts_with(mount), "{directory:?}");
+        let ways_up = |path: &Path| {
+            let parts = path.components();
+            parts.filter(|part| *part == Component::ParentDir).count()
+        };
+        assert_eq!(ways_up(&directory), ways_up(mount), "{directory:?}");
+    }
 }
 
 fn assert_further_cpus_hidden(text: &str, count: usize) {

@@ -23,6 +23,7 @@ mod quantity;
 mod record;
 mod sealed_log;
 mod spool;
+mod store_rows;
 mod walk;
 
 // Parsers of crates that have no library, or no way into them, are compiled in from their files; what
@@ -49,6 +50,7 @@ pub use quantity::quantity;
 pub use record::record;
 pub use sealed_log::sealed_log;
 pub use spool::spool;
+pub use store_rows::store_rows;
 
 /// A function that panics if a promise is broken.
 pub type Target = fn(&[u8]);
@@ -70,4 +72,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("record", record),
     ("sealed_log", sealed_log),
     ("spool", spool),
+    ("store_rows", store_rows),
 ];

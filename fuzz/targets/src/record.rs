@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tidemill_core::{EventRecord, JobSpec, Timestamp};
 use tidemill_ledger::cursor::{Admitted, Cursor};
 use tidemill_ledger::{Applied, Snapshot, apply};
-use tidemill_sandbox::{Ended, SandboxRequest, StartError};
+use tidemill_sandbox::{Ended, SandboxRequest, StartError, fuzzing};
 
 /// Each line is a snapshot, an event, a spec or a message of the launcher, or none. What is one comes
 /// back as it was; events are applied or refused, and a follower never goes back.
@@ -28,6 +28,7 @@ pub fn record(bytes: &[u8]) {
             // None of them may take long or panic; most lines are none of them.
             std::hint::black_box(type_name);
         }
+        std::hint::black_box(fuzzing::read_message(line.as_bytes()));
         let Some(event) = read::<EventRecord>(line) else {
             continue;
         };
