@@ -21,6 +21,7 @@ mod probe_memory;
 mod probe_network;
 mod probe_output;
 mod probe_shared;
+mod probe_terminal;
 
 /// Three tests of a case: unconfined it is broken, in the sandbox it is safe. What is different from
 /// the plain run stands behind the name.
