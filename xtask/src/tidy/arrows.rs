@@ -42,7 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Whatever reads bytes that others wrote.
     (
         "fuzz-targets",
-        &["core", "ledger", "log", "oci", "image", "sandbox"],
+        &["core", "ledger", "log", "oci", "image", "sandbox", "store"],
     ),
     // Drives pure machines, and is needed by nobody.
     ("sim", &["core", "dispatch"]),
