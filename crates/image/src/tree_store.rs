@@ -320,7 +320,7 @@ impl TreeStore {
         let built = build(&building).and_then(|note| Ok(self.publish(name, &building, note)?));
         match &built {
             Ok(_) => self.keep_within_bounds(name),
-            Err(_) => self.abandon(building, &place),
+            Err(_) => self.abandon(&building, &place),
         }
         built
     }
@@ -374,12 +374,11 @@ impl TreeStore {
     }
 
     /// Removes what a build left that failed.
-    fn abandon(&self, building: Building, place: &Path) {
-        let keys = building.into_keys();
+    fn abandon(&self, building: &Building, place: &Path) {
         if let Err(error) = remove_tree(place) {
             tracing::warn!(path = %place.display(), %error, "an unfinished tree could not be removed");
         }
-        self.clear_pool(keys);
+        self.clear_pool(building.keys());
     }
 }
 

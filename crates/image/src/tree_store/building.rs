@@ -262,11 +262,10 @@ impl Building {
         copy.finish(&attributes)
     }
 
-    /// The keys of all files that were added, for whoever gives the tree up.
-    pub(super) fn into_keys(self) -> Vec<Digest> {
-        let books = self.books.into_inner();
-        let known = books.unwrap_or_else(PoisonError::into_inner).known;
-        known.into_values().filter_map(|known| known.key).collect()
+    /// The keys of all files of the tree, for whoever gives it up.
+    pub(super) fn keys(&self) -> Vec<Digest> {
+        let books = self.books();
+        books.known.values().filter_map(|known| known.key).collect()
     }
 
     pub(super) fn books(&self) -> MutexGuard<'_, Books> {

@@ -15,7 +15,7 @@ use tidemill_core::Digest;
 use tidemill_tree::{WalkError, remove_tree};
 
 use super::building::Building;
-use super::fresh::{self, Freshness};
+use super::fresh;
 use super::layout::{DRAFT, LIST, NOTE, ROOT, digest_of};
 use super::record::Record;
 use super::{TreeNote, TreeStore, TreeStoreError, failed, fault};
@@ -51,7 +51,7 @@ impl TreeStore {
             .expect("whoever waits for a lock gets it");
         // Before it is there, so that the sum is never too small.
         self.add_usage(finished.new_bytes + text.len() as u64);
-        self.put_in_place(&id, &place)?;
+        self.put_in_place(&id, building, &place)?;
         self.point(name, &id)?;
         if let Err(error) = tree_use::touch(&lock) {
             tracing::debug!(tree = %id, %error, "the use of a tree could not be noted");
@@ -62,7 +62,12 @@ impl TreeStore {
     }
 
     /// Gives a complete tree its name, or removes it if there is the same one already.
-    fn put_in_place(&self, id: &Digest, place: &Path) -> Result<(), TreeStoreError> {
+    fn put_in_place(
+        &self,
+        id: &Digest,
+        building: &Building,
+        place: &Path,
+    ) -> Result<(), TreeStoreError> {
         let target = self.layout.place(id);
         let is_put = || {
             fault::here()
@@ -72,13 +77,15 @@ impl TreeStore {
         if is_put()? {
             return Ok(());
         }
-        // Of one that may not be whole the new one takes the place.
-        if fresh::of(&target) == Freshness::Doubtful && !self.is_whole(id) && is_put()? {
+        // Another name has it already. Of one that is not whole the new one takes the place.
+        if !self.is_whole(id) && is_put()? {
             return Ok(());
         }
         fault::here()
             .and_then(|()| remove_tree(place))
-            .map_err(failed("remove", place))
+            .map_err(failed("remove", place))?;
+        self.clear_pool(building.keys());
+        Ok(())
     }
 
     /// Points a name at a tree.

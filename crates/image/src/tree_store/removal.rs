@@ -231,7 +231,8 @@ impl TreeStore {
         }
     }
 
-    fn sweep_pool(&self, failures: &mut Vec<String>) -> u64 {
+    /// Takes out of the pool what no tree has. Gives the bytes that this frees.
+    pub(super) fn sweep_pool(&self, failures: &mut Vec<String>) -> u64 {
         let swept = Pool::open(&self.layout.files()).and_then(|pool| pool.sweep());
         swept.unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {

@@ -23,6 +23,7 @@ use super::publish::in_tree;
 use super::record::Record;
 use super::survey::{Inside, Knowledge, Owned, Survey, Surveyed, above};
 use super::{TreeStore, TreeStoreError, failed, fault, fresh};
+use crate::tree_use::{self, Wanted};
 use crate::unpack::ArchiveOwners;
 
 /// Entries that are looked at when a process begins to use a tree: a fraction of a millisecond.
@@ -230,6 +231,9 @@ impl TreeStore {
                 ..Compared::default()
             }));
         };
+        // Nobody removes it as long as it is read.
+        let path = self.layout.lock(id);
+        let _used = tree_use::lock(&path, Wanted::Shared).map_err(failed("lock", &path))?;
         let record = Record::read(&place);
         let owners = record.owners().unwrap_or(self.owners);
         let root = place.join(ROOT);
@@ -274,10 +278,12 @@ impl TreeStore {
         let place = self.layout.place(id);
         let aside = self.layout.damaged().join(id.to_hex());
         match remove_tree(&aside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &aside)(error));
+            // What only that one had is in the pool for nobody.
+            Ok(()) => {
+                self.sweep_pool(&mut Vec::new());
             }
-            _ => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("remove", &aside)(error)),
         }
         fault::here()
             .and_then(|()| fs::rename(&place, &aside))

@@ -199,3 +199,32 @@ fn a_sync_takes_the_marks_off() {
     assert!(!root.parent().unwrap().join(FRESH).exists());
     assert_eq!(store.inventory().unwrap().trees[0].state, TreeState::Ready);
 }
+
+#[test]
+fn a_tree_that_goes_while_it_is_read_is_not_damaged() {
+    let world = World::new();
+    let name = name_of("tree");
+    let contents: Vec<(String, String)> = (0..200)
+        .map(|number| (format!("d{}/f{number}", number % 9), number.to_string()))
+        .collect();
+    let list: Vec<(&str, &str)> = contents
+        .iter()
+        .map(|(path, content)| (&**path, &**content))
+        .collect();
+    thread::scope(|scope| {
+        let coming_and_going = scope.spawn(|| {
+            for _ in 0..30 {
+                let store = world.open();
+                store.get_or_build(&name, files(&list)).unwrap();
+                drop(store);
+                // It stays if it is just being read.
+                world.open().remove(&name).unwrap();
+            }
+        });
+        while !coming_and_going.is_finished() {
+            let verified = world.open().verify(|_, _| ()).unwrap();
+            assert_eq!(verified.findings, []);
+            assert_eq!(verified.failures, [""; 0]);
+        }
+    });
+}
