@@ -374,7 +374,11 @@ impl Maker<'_> {
             let attributes = self.copies.attributes;
             let implied = Look {
                 mode: attributes.mode.map_or(DIR_MODE, |rule| rule.of_dir()),
-                owner: self.owner(self.copies.implied_owner),
+                owner: self.owner(
+                    self.copies
+                        .implied_owner
+                        .filter(|_| self.copies.keeps_owners),
+                ),
                 mtime: time(attributes.mtime.unwrap_or(0), 0),
             };
             self.dirs.insert(path.to_owned(), implied);

@@ -34,6 +34,14 @@ pub enum LayerFault {
         /// The path.
         path: String,
     },
+    /// A directory is to be made where a file is.
+    #[error(
+        "`{path}` in the sandbox is a file or a link to none, so no directory can be made there"
+    )]
+    IsFile {
+        /// The path.
+        path: String,
+    },
     /// Something is to be made below what the same layer makes as a file or link.
     #[error("`{path}` cannot lie in `{above}`, which the same layer makes as a file or link")]
     BelowFile {
@@ -91,6 +99,10 @@ impl LayerFault {
             }
             Self::Braces { .. } => "write `{a,b}` for one path with `a` and one with `b`".into(),
             Self::IsDir { path } => format!("write {path}/ for a directory, or choose another path"),
+            Self::IsFile { path } => format!(
+                "write {} for an empty file in its place, or choose another path",
+                path.trim_end_matches('/')
+            ),
             Self::BelowFile { above, .. } => format!("write {above}/ for a directory"),
             Self::NoPlaceForOutput => "use another image, or make the layer elsewhere".into(),
             Self::Program { source, .. } => source.hint(),
@@ -112,6 +124,7 @@ impl LayerFault {
             Self::NotBelow { .. }
             | Self::Braces { .. }
             | Self::IsDir { .. }
+            | Self::IsFile { .. }
             | Self::BelowFile { .. } => ReasonCode::BadSpec,
             Self::NoSuchDir { .. }
             | Self::NoPlaceForOutput

@@ -20,7 +20,7 @@ use crate::layer::whole;
 use crate::layer_fault::LayerFault;
 use crate::overlay::{Found, names};
 use crate::plan::PlanError;
-use crate::stack::{Source, Stack};
+use crate::stack::{MADE_BY_SANDBOX, Source, Stack};
 use crate::tree_store::{TreeNote, TreeStore, TreeStoreError};
 
 /// Something that is made.
@@ -148,9 +148,17 @@ fn find_place(
     };
     let parent = stack.resolve(&format!("/{}", todo.join("/")))?;
     let mut missing = vec![last.to_owned()];
+    let place = parent.path.clone();
     let mut at = parent.path;
     let mut found = parent.found;
-    while found == Found::Nothing {
+    // A directory that is only made because something lies below it is no place to mount on: that would
+    // cover what lies there.
+    let is_missing = |found: &Found, at: &str| match found {
+        Found::Nothing => true,
+        Found::Dir(lower) => lower.is_empty() && at != "/" && !MADE_BY_SANDBOX.contains(&at),
+        Found::Link(_) | Found::File(_) => false,
+    };
+    while is_missing(&found, &at) {
         let (above, name) = at.rsplit_once('/').unwrap_or(("", &at));
         missing.push(name.to_owned());
         at = if above.is_empty() { "/" } else { above }.to_owned();
@@ -162,15 +170,21 @@ fn find_place(
             rest: missing.pop().unwrap_or_default(),
         });
     }
-    if missing.len() == 1
-        && let Found::Dir(_) = stack.look_at(&at, last)?
-    {
-        return match what {
-            Placed::Dir => Ok(None),
-            Placed::File | Placed::Link(_) => Err(PlanError::Layer(LayerFault::IsDir {
+    let is_dir = |found: &Found| matches!(found, Found::Dir(_));
+    let here = stack.look_at(&place, last)?;
+    match what {
+        Placed::Dir if is_dir(&stack.resolve(path)?.found) => return Ok(None),
+        Placed::Dir if here != Found::Nothing => {
+            return Err(PlanError::Layer(LayerFault::IsFile {
                 path: path.to_owned(),
-            })),
-        };
+            }));
+        }
+        Placed::File | Placed::Link(_) if is_dir(&here) => {
+            return Err(PlanError::Layer(LayerFault::IsDir {
+                path: path.to_owned(),
+            }));
+        }
+        Placed::Dir | Placed::File | Placed::Link(_) => {}
     }
     missing.reverse();
     Ok(Some((at, missing.join("/"))))

@@ -233,12 +233,30 @@ impl Stack {
             hidden,
             why: source.why.clone(),
         });
+        for made in self.made_below(&at) {
+            self.make_way(&made, SkeletonStep::Dir, trees)?;
+        }
         // What is mounted below needs a place to stand on in the new mount.
         for dest in waiting {
             let kind = self.kind_of_mount(&dest);
             self.make_way(&dest, kind, trees)?;
         }
         Ok((at, access))
+    }
+
+    /// The directories below a path that the sandbox or the image has there in any case: a mount on the
+    /// path must not be without them.
+    fn made_below(&self, path: &str) -> Vec<String> {
+        let of_image = self.nodes.iter().filter_map(|node| match node {
+            Node::Dir { path, .. } => Some(path.as_str()),
+            Node::Symlink { .. } => None,
+        });
+        let of_sandbox = MADE_BY_SANDBOX.iter().copied().filter(|_| !self.is_bare);
+        of_image
+            .chain(of_sandbox)
+            .filter(|made| below(made, path).is_some())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Puts a file at `dest`.

@@ -162,3 +162,71 @@ fn a_stub_never_takes_the_place_of_a_directory(#[case] mode: Mode) {
         .run();
     assert_eq!((done.code, done.out().as_str()), (0, "there\n"), "{done}");
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_the_sandbox_makes_is_there_beside_a_layer(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    world.write("var/of-layer", "");
+    let script = "ls -d /var/lib/server /run/mine/x; touch /var/tmp/x && echo writable";
+    let done = world
+        .job(script)
+        .args([
+            "--no-workspace",
+            "--layer",
+            "stubs:/{var/lib/server,run/mine}/",
+        ])
+        .args(["--layer", "stubs:/run/mine/x"])
+        .run();
+    let expected = "/run/mine/x\n/var/lib/server\nwritable\n";
+    assert_eq!((done.code, done.out().as_str()), (0, expected), "{done}");
+    let locks = |flags: &[&str]| {
+        let done = world.job("ls -d /run/*").args(flags).run();
+        assert_eq!(done.code, 0, "{done}");
+        done.out()
+    };
+    let before = locks(&["--no-workspace"]);
+    let after = locks(&["--no-workspace", "--layer", "stubs:/run/zzz"]);
+    assert_eq!(after, format!("{before}/run/zzz\n"));
+    let root = world.path().join("root");
+    if let Err(why) = busybox_root(&root, world.account()) {
+        skip(&why);
+        return;
+    }
+    let busybox = format!("file:{}=/bin/busybox", root.join("bin/busybox").display());
+    for layer in [
+        "dir:var=/var",
+        "stubs:/var/of-layer",
+        "symlinks:x=/var/of-layer",
+    ] {
+        let done = world
+            .program(["/bin/busybox", "ls", "/var"])
+            .args([
+                "--image",
+                "none",
+                "--no-workspace",
+                "--layer",
+                &busybox,
+                "--layer",
+                layer,
+            ])
+            .run();
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, "of-layer\ntmp\n"),
+            "{done}"
+        );
+    }
+    let done = world
+        .job("true")
+        .args(["--no-workspace", "--layer", "stubs:/etc/passwd/"])
+        .run();
+    assert_eq!(done.code, 125, "{done}");
+    assert!(
+        done.err().contains("write /etc/passwd for an empty file"),
+        "{done}"
+    );
+}
