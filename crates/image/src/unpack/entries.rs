@@ -220,17 +220,19 @@ impl Entries<'_> {
         let (header, pax) = (&frame.header, &frame.pax);
         let uid = match pax.uid {
             Some(uid) => uid,
-            None => header.uid().map_err(damaged)?,
+            None => or_zero(&header.as_old().uid, header.uid()).map_err(damaged)?,
         };
         let gid = match pax.gid {
             Some(gid) => gid,
-            None => header.gid().map_err(damaged)?,
+            None => or_zero(&header.as_old().gid, header.gid()).map_err(damaged)?,
         };
         let mtime = match pax.mtime {
             Some(mtime) => mtime,
             None => Time {
                 // Times before 1970 are two's complement there.
-                seconds: header.mtime().map_err(damaged)?.cast_signed(),
+                seconds: or_zero(&header.as_old().mtime, header.mtime())
+                    .map_err(damaged)?
+                    .cast_signed(),
                 nanos: 0,
             },
         };
@@ -347,6 +349,12 @@ impl Entries<'_> {
             source,
         }
     }
+}
+
+/// A number of a header. Some writers leave fields empty that they do not use.
+fn or_zero(field: &[u8], read: io::Result<u64>) -> io::Result<u64> {
+    let is_empty = field.iter().all(|byte| matches!(byte, 0 | b' '));
+    if is_empty { Ok(0) } else { read }
 }
 
 fn record(path: Vec<u8>, what: RecordKind, dress: Dress) -> Record {

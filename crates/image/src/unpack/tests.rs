@@ -578,6 +578,19 @@ fn an_archive_that_changes_meanwhile_is_refused() {
 }
 
 #[test]
+fn fields_that_a_writer_left_empty_are_zero() {
+    let world = World::new();
+    let mut bytes = archive_of(&[file("a", "x")]);
+    let mut header = Header::from_byte_slice(&bytes[..512]).clone();
+    let fields = header.as_old_mut();
+    (fields.uid, fields.gid, fields.mtime) = ([0; 8], [b' '; 8], [0; 12]);
+    header.set_cksum();
+    bytes[..512].copy_from_slice(header.as_bytes());
+    world.unpack_with(&bytes, &UnpackLimits::default()).unwrap();
+    assert_eq!(fs::metadata(world.root().join("a")).unwrap().mtime(), 0);
+}
+
+#[test]
 fn odd_times_do_not_stop_anything() {
     for mtime in [0, u64::MAX, u64::MAX / 2, 1 << 40] {
         let world = World::new();
