@@ -248,6 +248,8 @@ pub struct Ended {
     pub time_limit: bool,
     /// True if the private layer was full at some time.
     pub disk_full: bool,
+    /// True if it was ended because the disk that its private layer lies on was almost full.
+    pub disk_low: bool,
     /// True if /dev/shm was full at some time.
     pub shared_memory_full: bool,
     /// True if something inside wanted to reach a network, and the job has none.

@@ -17,13 +17,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use tidemill_core::job::{Network, User};
 use tidemill_core::root::Owners;
-use tidemill_core::{ByteSize, Grant, Limits, RootPlan, Usage};
+use tidemill_core::{ByteSize, Grant, Limits, RootPlan};
 
 use crate::cgroup::{CgroupPlaces, Controller, JobCgroup};
 use crate::dev;
@@ -31,11 +31,11 @@ use crate::host::namespace_refusal;
 use crate::identity::Identity;
 use crate::init::{self, Birth, Bounds, Report, Task};
 use crate::job_network::JobNetwork;
+use crate::job_start::filter_kind;
 use crate::namespace::IdMapCache;
-use crate::request::{
-    Ended, Notice, Oom, Order, SandboxRequest, Spawn, StartError, Stdio, ToWarden,
-};
+use crate::request::{Notice, Oom, SandboxRequest, Spawn, StartError, Stdio, ToWarden};
 use crate::rootfs::{Prepared, Sizes, Step, StepError};
+use crate::running::{Running, ended_from, now};
 use crate::seccomp::Filter;
 use crate::seen::look_at_sources;
 use crate::shares::Shares;
@@ -65,17 +65,8 @@ pub(crate) struct Settings {
     pub(crate) shares: Shares,
 }
 
-/// How long process 1 may take to kill the job and tell of it. It may be frozen; or the job may have so
-/// many processes that it takes seconds.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
-
 /// How long a sandbox that was built ahead waits for its job.
 const STANDBY_KEPT: Duration = Duration::from_secs(10);
-
-/// The monotonic clock, for what process 1 may take.
-fn now() -> Instant {
-    Instant::now()
-}
 
 /// The life of a warden: returns when its owner is gone.
 ///
@@ -101,27 +92,6 @@ pub(crate) fn live(settings: Settings) -> io::Result<()> {
     let result = warden.run();
     warden.dismiss();
     result
-}
-
-/// The sandbox that runs.
-struct Running {
-    job: u64,
-    name: String,
-    /// The name of the program's file.
-    program: String,
-    scratch: Option<PathBuf>,
-    init: Init,
-    /// To process 1. `None` once that is gone.
-    channel: Option<OwnedFd>,
-    limits: Limits,
-    missing: Vec<Grant>,
-    report: Option<Report>,
-    started: bool,
-    /// True if the owner knows that it has started.
-    told: bool,
-    killed: bool,
-    /// When process 1 has had time enough to do what it was ordered to.
-    patience: Option<Instant>,
 }
 
 struct Warden {
@@ -406,7 +376,7 @@ impl Warden {
             sizes,
             builder: self.settings.identity.builder(root.account.user, is_caller),
             denies_groups: self.settings.identity.denies_groups(),
-            filter: init::filter_kind(root, on_disk, self.owns_groups()),
+            filter: filter_kind(root, on_disk, self.owns_groups()),
             shares: self.settings.shares,
             watch_memory: !self.counts(Controller::Memory),
             watch_pids: !self.counts(Controller::Pids),
@@ -798,128 +768,6 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-fn ended_from(report: Option<Report>, killed: bool) -> Ended {
-    let Some(Report::Ended {
-        exit_code,
-        signal,
-        core_dumped,
-        killed_processes,
-        wall_ms,
-        user_ms,
-        system_ms,
-        largest_resident_bytes,
-        watched_peak_bytes,
-        watched_peak_pids,
-        memory_kills,
-        memory_victim,
-        disk_bytes,
-        disk_full,
-        shared_memory_full,
-        pids_full,
-        time_limit,
-        refused_calls,
-        made_sockets: _,
-    }) = report
-    else {
-        // Process 1 was killed: by us, or by the kernel with the whole group.
-        return Ended {
-            signal: Some(libc::SIGKILL),
-            killed_processes: u64::from(killed),
-            ..Ended::default()
-        };
-    };
-    Ended {
-        exit_code,
-        signal,
-        core_dumped,
-        killed_processes,
-        usage: Usage {
-            wall_ms,
-            user_ms,
-            system_ms,
-            peak_memory_bytes: Some(largest_resident_bytes.max(watched_peak_bytes)),
-            peak_pids: watched_peak_pids,
-            disk_bytes: Some(disk_bytes),
-        },
-        oom: (memory_kills > 0).then(|| Oom {
-            kills: memory_kills,
-            victim: memory_victim,
-            ..Oom::default()
-        }),
-        pids_refused: 0,
-        pids_full,
-        time_limit,
-        disk_full,
-        shared_memory_full,
-        refused_calls,
-        network_missed: false,
-    }
-}
-
-impl Running {
-    /// True if process 1 has said that all is over, and what is left of it is nothing that anybody sees. A
-    /// private layer on disk is removed before it is told, and not below its overlay.
-    fn is_over(&self) -> bool {
-        matches!(self.report, Some(Report::Ended { .. })) && self.scratch.is_none()
-    }
-
-    /// True if the job may have made a socket of a network. Process 1 that was killed did not tell.
-    fn made_sockets(&self) -> bool {
-        match &self.report {
-            Some(Report::Ended { made_sockets, .. }) => *made_sockets,
-            _ => true,
-        }
-    }
-
-    /// Takes one report of process 1. False if there is none.
-    fn hear(&mut self) -> bool {
-        let Some(channel) = &self.channel else {
-            return false;
-        };
-        let bytes = match socket::receive(channel.as_fd(), false) {
-            Ok((bytes, _)) if !bytes.is_empty() => bytes,
-            // Process 1 is gone: there is no more to hear, and its end is seen elsewhere.
-            Ok(_) => {
-                self.channel = None;
-                return false;
-            }
-            Err(_) => return false,
-        };
-        match serde_json::from_slice(&bytes) {
-            Ok(Report::Started) => self.started = true,
-            Ok(report) => self.report = Some(report),
-            Err(_) => {}
-        }
-        true
-    }
-
-    /// Takes one order of the sandbox's owner.
-    fn obey(&mut self, order: Order) {
-        if matches!(order, Order::Kill) && !self.started {
-            self.killed = true;
-            self.destroy();
-            return;
-        }
-        if matches!(order, Order::Kill) {
-            self.patience = Some(now() + KILL_PATIENCE);
-        }
-        let bytes = serde_json::to_vec(&order).unwrap_or_default();
-        let sent = self
-            .channel
-            .as_ref()
-            .is_some_and(|channel| socket::send(channel.as_fd(), &bytes, &[]).is_ok());
-        if !sent {
-            self.destroy();
-        }
-    }
-
-    /// Ends everything in the sandbox, without asking anybody in it: the end of process 1 is the end
-    /// of its namespace.
-    fn destroy(&self) {
-        self.init.kill();
-    }
-}
-
 /// Default bounds of what a job may write: a half of the host's memory for the private layer, and for
 /// /dev/shm a half of the job's memory.
 fn sizes(limits: &Limits, host_memory: u64) -> Sizes {
@@ -927,14 +775,5 @@ fn sizes(limits: &Limits, host_memory: u64) -> Sizes {
     Sizes {
         disk: limits.disk.map_or(host_memory / 2, |size| size.0),
         shared_memory: limits.shm.map_or(memory / 2, |size| size.0),
-    }
-}
-
-impl std::fmt::Debug for Running {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Running")
-            .field("name", &self.name)
-            .field("init", &self.init)
-            .finish_non_exhaustive()
     }
 }

@@ -34,6 +34,7 @@ pub(crate) fn judge(
     let was_ended = note.signalled.is_some() || note.killed;
     let mut reached: Vec<Reason> = [
         ended.oom.as_ref().map(|oom| memory(oom, limits, files)),
+        ended.disk_low.then(disk_low),
         ended.disk_full.then(|| disk(limits)),
         ended.shared_memory_full.then(|| shared_memory(limits)),
         (ended.pids_refused > 0 || ended.pids_full).then(|| pids(ended.pids_refused, limits)),
@@ -151,6 +152,14 @@ fn disk(limits: &Limits) -> Reason {
     );
     let enough = limits.disk.map(|limit| more_than(limit, limit));
     Reason::new(ReasonCode::Disk, message).with_hint(raise("disk", enough))
+}
+
+fn disk_low() -> Reason {
+    let message =
+        "the disk of the state directory was almost full, and what the job writes lies on it";
+    Reason::new(ReasonCode::Disk, message).with_hint(
+        "make room there, or lower the limit with --disk so that its files lie in memory",
+    )
 }
 
 fn shared_memory(limits: &Limits) -> Reason {

@@ -119,6 +119,16 @@ fn every_limit_names_itself_and_the_first_is_the_reason() {
         check(disk),
         only("disk: the disk limit of 1 GiB was reached")
     );
+    let low = Ended {
+        disk_low: true,
+        ..exited(1)
+    };
+    assert_eq!(
+        check(low),
+        only(
+            "disk: the disk of the state directory was almost full, and what the job writes lies on it"
+        )
+    );
     let pids = Ended {
         pids_refused: 7,
         ..exited(2)
