@@ -25,8 +25,8 @@ pub enum AddressError {
     /// Not encrypted.
     #[error("`{0}` is not encrypted, and is on another machine")]
     Plain(String),
-    /// Others lead us to this machine.
-    #[error("`{0}` is on this machine, and another one sent us there")]
+    /// Others lead us to this machine or its link.
+    #[error("`{0}` is this machine or what only it can reach, and another one sent us there")]
     Inward(String),
 }
 
@@ -74,10 +74,26 @@ impl Address {
         url.origin() == self.base.origin()
     }
 
-    /// Refuses an address that the registry must not send us to.
+    /// The registry's host, without its port.
+    pub(crate) fn name(&self) -> &str {
+        self.base.host_str().unwrap_or_default()
+    }
+
+    /// Whether the credentials for the registry may be given to a server of tokens: with TLS, else only where
+    /// they would go anyway.
+    pub(crate) fn may_know(&self, realm: &Url) -> bool {
+        realm.scheme() == "https"
+            || realm.host_str() == self.base.host_str()
+            || (is_loopback(realm) && is_loopback(&self.base))
+    }
+
+    /// Refuses an address that the registry must not send us to. Where a name leads is looked at when it is
+    /// resolved.
     pub(crate) fn check(&self, url: &Url) -> Result<(), AddressError> {
         let shown = || without_query(url);
-        if is_loopback(url) && !is_loopback(&self.base) {
+        let is_at_home = is_loopback(url) && is_loopback(&self.base);
+        let is_registry = url.host_str() == self.base.host_str();
+        if is_inward_host(url) && !is_at_home && !is_registry {
             return Err(AddressError::Inward(shown()));
         }
         match url.scheme() {
@@ -111,17 +127,55 @@ pub(crate) fn without_query(url: &Url) -> String {
 
 /// True for addresses of this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
-    let Some(host) = url.host_str() else {
-        return false;
-    };
-    let host = host.trim_matches(['[', ']']);
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => address.is_loopback(),
-        Ok(IpAddr::V6(address)) => {
-            let inner = address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback());
-            address.is_loopback() || inner
+    match host(url) {
+        Some(Ok(address)) => plain(address).is_loopback(),
+        Some(Err(name)) => is_local_name(name),
+        None => false,
+    }
+}
+
+/// True for what leads to this machine or to its link as it is written.
+fn is_inward_host(url: &Url) -> bool {
+    match host(url) {
+        Some(Ok(address)) => is_inward(address),
+        Some(Err(name)) => is_local_name(name),
+        None => false,
+    }
+}
+
+/// The host of an address: a number, or else a name without the dot that may end it.
+fn host(url: &Url) -> Option<Result<IpAddr, &str>> {
+    let host = url.host_str()?;
+    let number = host.trim_matches(['[', ']']).parse();
+    Some(number.map_err(|_| host.trim_end_matches('.')))
+}
+
+/// True for names that mean this machine (RFC 6761, 6.3).
+pub(crate) fn is_local_name(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// An IPv4 address that is written as an IPv6 one, as itself.
+fn plain(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// True for an address of this machine, of no machine, or of the link, where clouds keep their secrets
+/// (RFC 6890).
+pub(crate) fn is_inward(address: IpAddr) -> bool {
+    match plain(address) {
+        IpAddr::V4(v4) => {
+            let is_of_no_machine = v4.octets()[0] == 0;
+            v4.is_loopback() || is_of_no_machine || v4.is_link_local() || v4.is_multicast()
         }
-        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        IpAddr::V6(v6) => {
+            // `::` and the addresses that IPv4 ones were once written as.
+            let is_old = v6.segments()[..6] == [0; 6];
+            v6.is_loopback() || is_old || v6.is_unicast_link_local() || v6.is_multicast()
+        }
     }
 }
 
@@ -173,6 +227,28 @@ mod tests {
         assert!(!check("a.b/c", "https://localhost/x"));
         assert!(!check("a.b/c", "https://[::ffff:127.0.0.1]/x"));
         assert!(!check("a.b/c", "file:///etc/passwd"));
+        for inward in [
+            "0",
+            "0.0.0.0",
+            "2130706433",
+            "localhost.",
+            "x.localhost",
+            "[::]",
+            "[::1]",
+            "[::ffff:0:0]",
+            "[::127.0.0.1]",
+            "169.254.169.254",
+            "[fe80::1]",
+        ] {
+            for scheme in ["http", "https"] {
+                let url = format!("{scheme}://{inward}/x");
+                let parsed = Url::parse(&url).unwrap();
+                let refused = address("a.b/c", true).check(&parsed);
+                assert!(matches!(refused, Err(AddressError::Inward(_))), "{url}");
+            }
+        }
+        assert!(!check("localhost/c", "http://169.254.169.254/x"));
+        assert!(!check("localhost/c", "http://0.0.0.0/x"));
         assert!(check("localhost/c", "http://127.0.0.1:9/x"));
         assert!(!check("localhost/c", "http://a.b/x"));
         let plain = address("a.b/c", true);
@@ -191,6 +267,9 @@ mod tests {
         for url in ["https://a.b/x", "http://a.b:5000/x", "https://a.b.c:5000/x"] {
             assert!(!is_registry(url), "{url}");
         }
+        let may_know = |url: &str| address.may_know(&Url::parse(url).unwrap());
+        assert!(may_know("https://tokens.example/x") && may_know("http://a.b:7/x"));
+        assert!(!may_know("http://tokens.example/x"));
         let url = Url::parse("https://me:pw@a.b/x?signature=y#z").unwrap();
         assert_eq!(without_query(&url), "https://a.b/x");
     }

@@ -172,9 +172,24 @@ async fn stream(
         }
         Ok::<_, ContentError>(partial)
     });
+    let patience = session.patience();
+    let mut pace = tokio::time::interval(patience.pace_every);
+    pace.tick().await;
+    let mut bytes_before = bytes;
     let failed = loop {
         watch.tell(&Progress::Came { digest, bytes });
-        match session.chunk(&mut response).await {
+        let next = tokio::select! {
+            biased;
+            _ = pace.tick() => {
+                if bytes - bytes_before < patience.pace_bytes {
+                    break Some(session.too_slow(&response));
+                }
+                bytes_before = bytes;
+                continue;
+            }
+            next = session.chunk(&mut response) => next,
+        };
+        match next {
             Ok(Some(piece)) => {
                 bytes += piece.len() as u64;
                 if pieces.send(piece).await.is_err() {

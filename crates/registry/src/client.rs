@@ -21,6 +21,7 @@ use crate::address::{Address, AddressError, host_of, is_loopback, without_query}
 use crate::challenge::{self, Challenge};
 use crate::credentials::{Credentials, CredentialsError, Login};
 use crate::progress::{Progress, Watch};
+use crate::resolver::Resolver;
 use crate::retry::{Next, Patience, Tries, retry_after};
 use crate::secret::Secret;
 use crate::token;
@@ -59,6 +60,8 @@ struct Shared {
     plain: reqwest::Client,
     /// For this machine, which no proxy would find, without TLS.
     direct: reqwest::Client,
+    /// Where names lead.
+    resolver: Resolver,
     options: ClientOptions,
 }
 
@@ -145,6 +148,14 @@ pub enum RegistryError {
     /// Nothing came for too long.
     #[error("{host} sent nothing for {} s", after.as_secs_f32())]
     Stalled {
+        /// Who was asked.
+        host: String,
+        /// How long it was waited.
+        after: Duration,
+    },
+    /// Bytes came, and too few of them.
+    #[error("{host} sent too little in {} s", after.as_secs_f32())]
+    Slow {
         /// Who was asked.
         host: String,
         /// How long it was waited.
@@ -254,9 +265,10 @@ impl RegistryError {
                  --plain-http"
                     .to_owned()
             }
-            Self::Transport { .. } | Self::Stalled { .. } | Self::Redirects { .. } => {
-                "try again later; what has come so far is kept".to_owned()
-            }
+            Self::Transport { .. }
+            | Self::Stalled { .. }
+            | Self::Slow { .. }
+            | Self::Redirects { .. } => "try again later; what has come so far is kept".to_owned(),
             Self::Status { status, .. } if *status == StatusCode::TOO_MANY_REQUESTS => {
                 "wait, or sign in: registries allow more to those they know".to_owned()
             }
@@ -359,17 +371,19 @@ impl Client {
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
+        let resolver = Resolver::default();
         let plain = || {
             let nobody = rustls::ClientConfig::builder()
                 .with_root_certificates(rustls::RootCertStore::empty())
                 .with_no_client_auth();
-            builder(&options.patience).tls_backend_preconfigured(nobody)
+            builder(&options.patience, &resolver).tls_backend_preconfigured(nobody)
         };
         Ok(Self {
             shared: Arc::new(Shared {
                 encrypted: OnceLock::new(),
                 plain: plain().build().map_err(ClientError)?,
                 direct: plain().no_proxy().build().map_err(ClientError)?,
+                resolver,
                 options,
             }),
         })
@@ -383,6 +397,7 @@ impl Client {
                 source,
             }
         })?;
+        self.shared.resolver.allow(address.name());
         Ok(Session {
             client: self.clone(),
             registry: reference.registry().to_owned(),
@@ -408,7 +423,7 @@ impl Client {
         if let Some(client) = self.shared.encrypted.get() {
             return Ok(client);
         }
-        let client = builder(&self.patience())
+        let client = builder(&self.patience(), &self.shared.resolver)
             .build()
             .map_err(|error| RegistryError::Tls {
                 host: host_of(url),
@@ -418,8 +433,9 @@ impl Client {
     }
 }
 
-fn builder(patience: &Patience) -> reqwest::ClientBuilder {
+fn builder(patience: &Patience, resolver: &Resolver) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
+        .dns_resolver(Arc::new(resolver.clone()))
         .user_agent(USER_AGENT)
         .connect_timeout(patience.connect)
         // Redirects are followed here, where it is known who may see what.
@@ -606,20 +622,36 @@ impl Session {
         }
     }
 
+    /// Says that an answer comes too slowly.
+    pub(crate) fn too_slow(&self, response: &Response) -> Failed {
+        Failed::passing(RegistryError::Slow {
+            host: host_of(response.url()),
+            after: self.patience().pace_every,
+        })
+    }
+
     /// Reads a whole answer of at most `max` bytes; `None` if it is larger.
     pub(crate) async fn body(
         &self,
         response: &mut Response,
         max: u64,
     ) -> Result<Option<Vec<u8>>, Failed> {
-        let mut bytes = Vec::new();
-        while let Some(chunk) = self.chunk(response).await? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() as u64 > max {
-                return Ok(None);
+        let after = self.patience().document;
+        let host = host_of(response.url());
+        let read = async {
+            let mut bytes = Vec::new();
+            while let Some(chunk) = self.chunk(response).await? {
+                bytes.extend_from_slice(&chunk);
+                if bytes.len() as u64 > max {
+                    return Ok(None);
+                }
             }
+            Ok(Some(bytes))
+        };
+        match timeout(after, read).await {
+            Ok(result) => result,
+            Err(_) => Err(Failed::passing(RegistryError::Slow { host, after })),
         }
-        Ok(Some(bytes))
     }
 
     /// What an answer means.
@@ -703,6 +735,9 @@ impl Session {
                 let realm =
                     Url::parse(&realm).map_err(|_| no_way("sends to an address that is none"))?;
                 self.check(refused.url(), &realm)?;
+                if login.is_some() && !self.address.may_know(&realm) {
+                    return Err(no_way("would send your password elsewhere without TLS").into());
+                }
                 let order = token::Order {
                     realm,
                     service,

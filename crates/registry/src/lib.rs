@@ -13,6 +13,7 @@ mod document;
 mod helper_program;
 pub mod progress;
 pub mod pull;
+mod resolver;
 pub mod retry;
 mod secret;
 mod token;

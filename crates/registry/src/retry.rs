@@ -21,6 +21,12 @@ pub struct Patience {
     pub connect: Duration,
     /// For the next bytes of an answer, or its beginning.
     pub stall: Duration,
+    /// For a whole manifest or token, once it has begun to come.
+    pub document: Duration,
+    /// How often it is looked at how much of a blob has come,
+    pub pace_every: Duration,
+    /// and how much that must be at least.
+    pub pace_bytes: u64,
     /// Tries in a row that bring nothing.
     pub tries: u32,
     /// The first wait between two tries.
@@ -36,6 +42,9 @@ impl Default for Patience {
         Self {
             connect: Duration::from_secs(15),
             stall: Duration::from_secs(30),
+            document: Duration::from_secs(120),
+            pace_every: Duration::from_secs(60),
+            pace_bytes: 30 << 10,
             tries: 7,
             first_wait: Duration::from_millis(500),
             longest_wait: Duration::from_secs(30),

@@ -179,6 +179,27 @@ fn a_slow_registry_is_waited_for() {
 }
 
 #[test]
+fn a_registry_that_only_drips_is_not_waited_for() {
+    for kind in ["manifests", "blobs"] {
+        let made = Made::of(&[noise(7, 4000)]);
+        let layer = made.layers[0].to_string();
+        let fake = Fake::with_rule(made.served, move |request, own| {
+            let is_it = request.is_for("manifests") || request.path.ends_with(&layer);
+            let mut reply = own.clone();
+            reply.pace = Some((5, Duration::from_millis(100)));
+            (request.is_for(kind) && is_it && request.earlier == 0).then_some(reply)
+        });
+        let started = Instant::now();
+        Puller::new().pull(&fake).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(15), "{kind}");
+        assert!(
+            fake.requests_for(kind).len() >= 2,
+            "{kind} are asked for again"
+        );
+    }
+}
+
+#[test]
 fn errors_of_the_moment_pass() {
     for status in [500, 502, 503, 504, 408, 429] {
         let made = Made::of(&[noise(7, 1000)]);

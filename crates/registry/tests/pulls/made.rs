@@ -131,6 +131,9 @@ impl Puller {
         let patience = Patience {
             connect: Duration::from_secs(5),
             stall: Duration::from_millis(400),
+            document: Duration::from_secs(2),
+            pace_every: Duration::from_secs(2),
+            pace_bytes: 1000,
             tries: 4,
             first_wait: Duration::from_millis(2),
             longest_wait: Duration::from_millis(10),

@@ -171,3 +171,20 @@ fn what_cannot_be_understood_is_told() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn a_password_goes_nowhere_else_without_tls() {
+    let made = Made::of(&[]);
+    let fake = Fake::with_rule(made.served, |_, _| {
+        let value = "Bearer realm=\"http://192.0.2.1/token\"";
+        Some(Reply::new(401).header("WWW-Authenticate", value))
+    });
+    let config = json!({ "auths": { fake.host(): { "auth": STANDARD.encode("me:pw") } } });
+    let mut puller = Puller::signed_in(&config);
+    puller.options.plain_http = true;
+    let error = puller.refused(&fake);
+    assert!(
+        error.contains("would send your password elsewhere without TLS"),
+        "{error}"
+    );
+}
