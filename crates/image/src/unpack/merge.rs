@@ -10,6 +10,7 @@
 //! own layer; what the layer itself brought stays.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::{Content, Dress, Record, RecordKind, Xattr};
 
@@ -19,6 +20,11 @@ const PATH_BYTES_MAX: usize = 4095;
 const NAME_BYTES_MAX: usize = 255;
 /// Symbolic links on the way to one entry at most, as for the kernel.
 const LINKS_MAX: u32 = 40;
+/// Names that are walked on all ways together, for each entry: deep trees need tens, and an archive whose links
+/// lead to and fro through long paths would need thousands.
+const STEPS_PER_ENTRY: u64 = 256;
+/// Names that may be walked before that is looked at.
+const STEPS_FREE: u64 = 50_000_000;
 
 /// A node's number.
 pub(crate) type NodeId = u32;
@@ -35,6 +41,9 @@ pub(crate) struct Merged {
     aside: BTreeMap<Vec<u8>, NodeId>,
     limits: MergeLimits,
     name_bytes: u64,
+    entries: u64,
+    /// Names that were walked.
+    steps: AtomicU64,
 }
 
 /// What is held in memory at most.
@@ -134,6 +143,8 @@ impl Merged {
             aside: BTreeMap::new(),
             limits,
             name_bytes: 0,
+            entries: 0,
+            steps: AtomicU64::new(0),
         }
     }
 
@@ -194,6 +205,14 @@ impl Merged {
     /// Lays one entry over what is there.
     pub(crate) fn apply(&mut self, record: Record) -> Result<(), MergeError> {
         debug_assert!(self.layer > 0, "a layer was started");
+        self.entries += 1;
+        let steps_max = STEPS_FREE + self.entries * STEPS_PER_ENTRY;
+        if *self.steps.get_mut() > steps_max {
+            return Err(MergeError::TooLarge {
+                what: "too many names lie on the ways to its entries",
+                max: steps_max,
+            });
+        }
         match record.what {
             RecordKind::Whiteout => self.white_out(&record.path),
             RecordKind::Opaque => self.clear_dir(&record.path),
@@ -209,6 +228,9 @@ impl Merged {
                 let file = self.file(content);
                 self.make(&record.path, file, record.dress, Vec::new())
             }
+            RecordKind::Symlink(target) if target.len() > PATH_BYTES_MAX => Err(
+                MergeError::BadEntry("is a link to a path of more than 4,095 bytes"),
+            ),
             RecordKind::Symlink(target) => {
                 let link = What::Symlink(target);
                 self.make(&record.path, link, record.dress, record.xattrs)
@@ -341,6 +363,7 @@ impl Merged {
         let mut todo: Vec<&[u8]> = names(path).rev().collect();
         let mut links = 0;
         while let Some(name) = todo.pop() {
+            self.steps.fetch_add(1, Ordering::Relaxed);
             if name == b".." {
                 if way.missing.pop().is_none() && way.dirs.len() > 1 {
                     way.dirs.pop();

@@ -4,8 +4,13 @@
 //! They are read here and not by the tar crate, which takes each line for a record: a record says its
 //! length, and a name or an attribute may have line ends in it.
 
-use super::record::{Time, Xattr};
+use std::collections::BTreeMap;
+
+use super::record::Time;
 use crate::sparse::Piece;
+
+/// Extended attributes of one entry at most: their names fill the 64 KiB that listxattr(2) can give long before.
+const XATTRS_MAX: usize = 1024;
 
 /// What extended headers say of an entry.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,7 +22,7 @@ pub(super) struct Pax {
     pub(super) gid: Option<u64>,
     pub(super) mtime: Option<Time>,
     pub(super) sparse: Sparse,
-    pub(super) xattrs: Vec<Xattr>,
+    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Extended attributes in a form that is not read.
     pub(super) foreign_xattrs: u32,
 }
@@ -47,6 +52,8 @@ impl Sparse {
 pub(super) enum PaxError {
     #[error("an extended header is not a list of records")]
     NotRecords,
+    #[error("an extended header has more than {XATTRS_MAX} extended attributes")]
+    TooManyXattrs,
     #[error("an extended header has `{0}` that is no number")]
     NotANumber(&'static str),
 }
@@ -93,8 +100,10 @@ impl Pax {
             }
             key => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.xattrs.retain(|(other, _)| other != name);
-                    self.xattrs.push((name.to_owned(), value.to_owned()));
+                    self.xattrs.insert(name.to_owned(), value.to_owned());
+                    if self.xattrs.len() > XATTRS_MAX {
+                        return Err(PaxError::TooManyXattrs);
+                    }
                 } else if key.starts_with(b"LIBARCHIVE.xattr.") {
                     self.foreign_xattrs += 1;
                 }
@@ -169,7 +178,8 @@ mod tests {
         .concat();
         let pax = Pax::parse(&bytes).unwrap();
         assert_eq!(pax.path.as_deref(), Some(&b"a\nb=c"[..]));
-        assert_eq!(pax.xattrs, [(b"user.x".to_vec(), b"again\n".to_vec())]);
+        let xattrs: Vec<_> = pax.xattrs.into_iter().collect();
+        assert_eq!(xattrs, [(b"user.x".to_vec(), b"again\n".to_vec())]);
         assert_eq!(pax.size, Some(12));
     }
 
@@ -187,6 +197,9 @@ mod tests {
             let is_first_good = bytes == b"5 a=\n";
             assert_eq!(Pax::parse(bytes).is_ok(), is_first_good, "{bytes:?}");
         }
+        let many = (0..=XATTRS_MAX).map(|n| record(&format!("SCHILY.xattr.user.{n}"), b""));
+        let many: Vec<u8> = many.flatten().collect();
+        assert_eq!(Pax::parse(&many), Err(PaxError::TooManyXattrs));
         let size = Pax::parse(&record("size", b"-1"));
         assert_eq!(size, Err(PaxError::NotANumber("size")));
     }

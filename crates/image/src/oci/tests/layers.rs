@@ -244,6 +244,34 @@ fn every_compression_gives_the_same_tree() {
 }
 
 #[test]
+fn links_that_lead_to_and_fro_for_ever_are_given_up() {
+    let world = World::new();
+    // Each entry goes forty times through a thousand names.
+    let there_and_back = format!("{}l", "d/../".repeat(700));
+    let mut items = vec![dir("d")];
+    items.push(symlink("l", "d"));
+    for number in 0..39 {
+        let target = there_and_back.replace("l", &format!("l{number}"));
+        let next = format!("l{}", number + 1);
+        let target = if number == 0 {
+            there_and_back.clone()
+        } else {
+            target
+        };
+        items.push(symlink(&next, &target));
+    }
+    items.extend((0..4000).map(|number| file(&format!("l39/{number}"), "")));
+    let said = chain(&world.build(&[items]).unwrap_err());
+    assert!(said.contains("too many names lie on the ways"), "{said}");
+    let long = vec![symlink("long", &"x".repeat(4096))];
+    let said = chain(&world.build(&[long]).unwrap_err());
+    assert!(
+        said.contains("a link to a path of more than 4,095 bytes"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_mark_at_the_end_of_a_layer_may_be_missing() {
     let world = World::new();
     let whole = layer_of(&[file("a", "1"), file("b", "2")]);
