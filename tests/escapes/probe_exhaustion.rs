@@ -126,6 +126,35 @@ fn sparse_file_and_others_on_a_disk_are_bounded_and_taken_away(
     assert_lively(&world);
 }
 
+/// A file that is open and has no name is met by no walk: the disk itself is looked at.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_file_without_a_name_does_not_fill_the_disk(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !Mode::suite_is_root() {
+        skip("only root can make a small disk");
+        return;
+    }
+    let (state, uid) = (world.state(), world.account().uid);
+    let small = format!(
+        "mkdir -p {0}; chown {uid} {0}; mount -t tmpfs -o size=1g,mode=700,uid={uid} probe {0}; exec \"$@\"",
+        state.display()
+    );
+    let text = "exec 9> big; rm big; for part in $(seq 400); do head -c 4M /dev/zero >&9; sleep 0.01; done";
+    let done = world
+        .job(text)
+        .args(["--disk", &memory_of_the_host().to_string()])
+        .inside(small)
+        .run();
+    assert_eq!(done.record().reason(), "disk", "{done}");
+    let why = done.record().reason_text();
+    assert!(why.contains("almost full"), "{why}: {done}");
+    assert_lively(&world);
+}
+
 /// In bytes.
 fn memory_of_the_host() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
