@@ -12,7 +12,7 @@ use tidemill_core::JobSpec;
 use tidemill_core::job;
 use tidemill_core::oci::{ImageConfig, OciDigest};
 use tidemill_image::{ImageLayer, ImageLayers, ImageName};
-use tidemill_oci::{Content, Descriptor, Image, Named, Platform, Reference};
+use tidemill_oci::{Content, Descriptor, Image, Named, Names, Platform, Reference};
 use tidemill_registry::Watch;
 use tidemill_runner::{Cause, OciImages, chain};
 
@@ -90,14 +90,30 @@ impl Resolving<'_> {
                 .because(&error)
                 .hint(error.hint())
         })?;
-        let is_meant = |named: &Named| platform.accepts(&named.platform);
-        if let Some(named) = named.filter(is_meant)
-            && let Ok(image) = Image::load(&content, &named.manifest)
-            && image
-                .missing(&content)
-                .is_ok_and(|missing| missing.is_empty())
+        if let Some(named) = &named
+            && platform.accepts(&named.platform)
         {
-            return Ok(Found { named, image });
+            match whole(&content, &named.manifest) {
+                Ok(image) => {
+                    return Ok(Found {
+                        named: named.clone(),
+                        image,
+                    });
+                }
+                Err(problem) if named.is_local => return Err(not_whole(named, &problem)),
+                Err(_) => {}
+            }
+        }
+        // A registry may have another image of that name, and nobody asked for that one.
+        if let Some(named) = named.filter(|named| named.is_local) {
+            let name = named.reference.to_short();
+            let message = format!(
+                "{name} is an image for {}, not for {platform}",
+                named.platform
+            );
+            return Err(Failure::new(FailureKind::Usage, message).hint(format!(
+                "import or tag one for {platform}, or pull it: tidemill image pull {name}"
+            )));
         }
         let pulled = image::fetch(&content, wanted, platform, false, self.ui)?;
         Ok(Found {
@@ -105,6 +121,29 @@ impl Resolving<'_> {
             image: pulled.image,
         })
     }
+}
+
+/// The image of a manifest with all its blobs, or what is wrong with it.
+fn whole(content: &Content, manifest: &Descriptor) -> Result<Image, String> {
+    let image = Image::load(content, manifest).map_err(|error| error.to_string())?;
+    match image
+        .missing(content)
+        .map_err(|error| error.to_string())?
+        .first()
+    {
+        None => Ok(image),
+        Some(blob) => Err(format!("its blob {} is gone", blob.digest)),
+    }
+}
+
+/// An image that came from here and is damaged: no registry has it, or another one under its name.
+fn not_whole(named: &Named, problem: &str) -> Failure {
+    let name = named.reference.to_short();
+    Failure::new(
+        FailureKind::Unable,
+        format!("the image {name} is not whole: {problem}"),
+    )
+    .hint("import it again; its name was given here, so that no registry is asked for it")
 }
 
 /// Holds a tag to what it stands for now, in the lock file where the caller stands: if that has it, or if it
@@ -229,6 +268,12 @@ fn pull(wanted: &ImageName, content: &Content) -> Result<Image, Cause> {
     };
     let reference = image::reference(&wanted.reference).map_err(failed)?;
     let platform = image::platform(wanted.platform.as_deref()).map_err(failed)?;
+    let known = Names::new(content).get(&reference.with_digest(wanted.manifest));
+    if let Ok(Some(named)) = known
+        && named.is_local
+    {
+        return Err(failed(not_whole(&named, "a part of it is gone")));
+    }
     let client = image::client(false).map_err(failed)?;
     let pulled = session::runtime().map_err(failed)?.block_on(client.pull(
         &reference.with_digest(wanted.manifest),

@@ -147,7 +147,10 @@ impl ImportError {
                 "the source is damaged; save or copy the image again".to_owned()
             }
             Self::Unnamed { .. } => "say it: --name REF".to_owned(),
-            Self::Several { .. } => "leave --name out, and all of them are imported".to_owned(),
+            Self::Several { .. } => {
+                "choose one, as in layout:NAME, or leave --name out, and all of them are imported"
+                    .to_owned()
+            }
             Self::Image(error) => error.hint(),
             Self::Names(error) => error.hint().to_owned(),
         }
@@ -161,10 +164,12 @@ pub fn import(
     options: &ImportOptions,
 ) -> Result<Vec<Imported>, ImportError> {
     let names = Names::new(content);
+    let (source, only) = split_choice(source);
     let mut import = Import {
         content,
         options,
         source,
+        only,
         added: Vec::new(),
     };
     let hold = content.hold()?;
@@ -181,11 +186,29 @@ pub fn import(
     result
 }
 
+/// A source that is not there may be one that is, with the name of one of its images: `layout:1.2`.
+fn split_choice(source: &Path) -> (&Path, Option<&str>) {
+    if source.as_os_str() == STDIN || source.exists() {
+        return (source, None);
+    }
+    let text = source.to_str();
+    // The name may have a colon of its own.
+    let places = text
+        .into_iter()
+        .flat_map(|text| text.match_indices(':').map(move |at| (text, at.0)));
+    places
+        .map(|(text, at)| (Path::new(&text[..at]), Some(&text[at + 1..])))
+        .find(|(path, _)| path.exists())
+        .unwrap_or((source, None))
+}
+
 /// One import.
 struct Import<'a> {
     content: &'a Content,
     options: &'a ImportOptions,
     source: &'a Path,
+    /// What the source calls the image that is wanted, if not all are.
+    only: Option<&'a str>,
     /// Blobs that were not there before.
     added: Vec<OciDigest>,
 }
@@ -245,6 +268,16 @@ impl Import<'_> {
             entry: entry.escape_debug().to_string(),
             problem: problem.into(),
         }
+    }
+
+    /// Whether an image of this name is wanted: all are, or the one that was named, with or without what
+    /// stands before its tag.
+    fn is_wanted(&self, name: Option<&str>) -> bool {
+        self.only.is_none_or(|only| {
+            name.is_some_and(|name| {
+                name == only || name.rsplit_once(':').is_some_and(|n| n.1 == only)
+            })
+        })
     }
 
     /// What an image is called: as was asked for, else by a whole name in the source.

@@ -25,6 +25,8 @@ const LOCK: &str = "index.lock";
 const BYTES_MAX: u64 = 32 << 20;
 /// The annotation with the digest of the index that an image was chosen from.
 const CHOSEN_FROM: &str = "tidemill.image.index";
+/// The annotation of a name that was given here.
+const GIVEN_HERE: &str = "tidemill.image.local";
 /// Indexes in indexes.
 const DEPTH_MAX: usize = 4;
 
@@ -45,6 +47,9 @@ pub struct Named {
     pub platform: Platform,
     /// The index that it was chosen from, if it was.
     pub index: Option<OciDigest>,
+    /// True if the name was given here, by an import or a tag: then a registry that has an image of that name
+    /// may have another one.
+    pub is_local: bool,
 }
 
 /// Why names cannot be read or changed.
@@ -292,6 +297,7 @@ fn named(value: &Value) -> Option<Named> {
         index: annotations[CHOSEN_FROM]
             .as_str()
             .and_then(|digest| digest.parse().ok()),
+        is_local: annotations[GIVEN_HERE] == "true",
     })
 }
 
@@ -299,6 +305,9 @@ fn entry(named: &Named) -> Value {
     let mut annotations = json!({ REF_NAME: named.reference });
     if let Some(index) = named.index {
         annotations[CHOSEN_FROM] = json!(index);
+    }
+    if named.is_local {
+        annotations[GIVEN_HERE] = json!("true");
     }
     json!({
         "mediaType": named.manifest.media_type,

@@ -114,6 +114,7 @@ impl Client {
             manifest: image.manifest.descriptor.clone(),
             platform: image.config.platform.clone(),
             index,
+            is_local: false,
         };
         Names::new(content).set(&named)?;
         drop(hold);

@@ -114,3 +114,29 @@ fn images_can_be_removed_from_a_full_disk() {
     assert!(done.out().starts_with("one:1  sha256:"), "{done}");
     assert!(done.out().contains("\"images\": []"), "{done}");
 }
+
+#[test]
+fn a_name_that_was_given_here_is_never_fetched() {
+    let Some(world) = world_with_image() else {
+        return;
+    };
+    let shown = image(&world, &["show", "one:1"]);
+    assert_eq!(shown["image"]["is_local"], true);
+    let layer = shown["layers"][0]["digest"].as_str().unwrap().to_owned();
+    let hex = layer.replace("sha256:", "");
+    std::fs::remove_file(world.state().join("images/blobs/sha256").join(hex)).unwrap();
+    let done = world
+        .program(["/bin/true"])
+        .args(["--image", "oci:one:1", "--no-workspace"])
+        .run();
+    assert_eq!((done.code, done.out().as_str()), (125, ""), "{done}");
+    assert!(
+        done.err().contains(&format!("its blob {layer} is gone")),
+        "{done}"
+    );
+    assert!(done.err().contains("hint: import it again"), "{done}");
+    assert!(
+        !done.err().contains("docker.io"),
+        "nobody else is asked: {done}"
+    );
+}

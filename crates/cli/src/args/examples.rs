@@ -181,6 +181,7 @@ pub(super) const IMAGE_IMPORT: &str = "\
 Examples:
   docker save app | tidemill image import -
   tidemill image import layout/ --name app:dev
+  tidemill image import layout:1.4 --name app:old      one of several
   tidemill image import app.tar.gz
   tidemill image import /srv/debian --name debian:mine
 

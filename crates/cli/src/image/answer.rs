@@ -17,6 +17,8 @@ pub(super) struct ImageAnswer {
     /// The index that it was chosen from.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<OciDigest>,
+    /// True if the name was given here, so that no registry is asked for it.
+    is_local: bool,
     /// When it was made, as it says itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<String>,
@@ -32,6 +34,7 @@ impl ImageAnswer {
             digest: named.manifest.digest,
             platform: named.platform.to_string(),
             index: named.index,
+            is_local: named.is_local,
             created: image.config.created.clone(),
             layers: image.manifest.layers.len(),
             size: image.manifest.size(),

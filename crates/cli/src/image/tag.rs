@@ -39,6 +39,7 @@ pub(super) fn tag(
         .map_err(|error| state(&error, error.hint()))?;
     let named = Named {
         reference,
+        is_local: true,
         ..first.clone()
     };
     let before = images

@@ -49,6 +49,16 @@ impl Import<'_> {
         if saved.is_empty() || saved.len() > IMAGES_MAX {
             return Err(self.entry(MANIFEST, format!("names {} images", saved.len())));
         }
+        let saved: Vec<Saved> = (saved.into_iter())
+            .filter(|image| {
+                let mut tags = image.repo_tags.iter().flatten();
+                self.only.is_none() || tags.any(|tag| self.is_wanted(Some(tag)))
+            })
+            .collect();
+        if let Some(only) = self.only.filter(|_| saved.is_empty()) {
+            let only = only.escape_debug();
+            return Err(self.not_an_image(format!("it has none that is called `{only}`")));
+        }
         if self.options.name.is_some() && saved.len() > 1 {
             let names: Vec<_> = saved
                 .iter()
@@ -73,6 +83,7 @@ impl Import<'_> {
                         manifest: image.manifest.descriptor.clone(),
                         platform: image.config.platform.clone(),
                         index: None,
+                        is_local: true,
                     },
                     image: image.clone(),
                 });
@@ -84,7 +95,8 @@ impl Import<'_> {
     fn references(&self, saved: &Saved) -> Result<Vec<Reference>, ImportError> {
         match saved.repo_tags.as_deref() {
             Some(tags) if !tags.is_empty() && self.options.name.is_none() => {
-                tags.iter().map(|tag| self.name(Some(tag))).collect()
+                let tags = tags.iter().filter(|tag| self.is_wanted(Some(tag)));
+                tags.map(|tag| self.name(Some(tag))).collect()
             }
             _ => Ok(vec![self.name(None)?]),
         }

@@ -48,6 +48,7 @@ impl Import<'_> {
                     manifest: image.manifest.descriptor.clone(),
                     platform: image.config.platform.clone(),
                     index: from.map(|index| index.digest),
+                    is_local: true,
                 },
                 image,
             });
@@ -59,12 +60,15 @@ impl Import<'_> {
     fn pick<'i>(&self, index: &'i Index) -> Result<Vec<&'i IndexEntry>, ImportError> {
         let mut names: Vec<Option<&str>> = Vec::new();
         for entry in &index.entries {
-            if !names.contains(&entry.name.as_deref()) {
+            if self.is_wanted(entry.name.as_deref()) && !names.contains(&entry.name.as_deref()) {
                 names.push(entry.name.as_deref());
             }
         }
         if names.is_empty() {
-            return Err(self.not_an_image("its index is empty"));
+            return Err(self.not_an_image(match self.only {
+                Some(only) => format!("it has none that is called `{}`", only.escape_debug()),
+                None => "its index is empty".to_owned(),
+            }));
         }
         if self.options.name.is_some() && names.len() > 1 {
             let shown: Vec<_> = names

@@ -109,6 +109,7 @@ impl Import<'_> {
                 manifest: image.manifest.descriptor.clone(),
                 platform: image.config.platform.clone(),
                 index: None,
+                is_local: true,
             },
             image,
         }])

@@ -277,6 +277,17 @@ fn names_are_asked_for_where_there_are_none() {
     let error = place.refused("two", Some("mine"));
     assert!(error.ends_with("they are: a:1, a:2"), "{error}");
     assert_eq!(place.import("two", None).unwrap().len(), 2);
+    for choice in ["two:2", "two:a:2"] {
+        let chosen = place.import(choice, Some("mine")).unwrap().remove(0);
+        assert_eq!(
+            chosen.named.manifest.digest,
+            digest_of(&two.manifest),
+            "{choice}"
+        );
+        assert!(chosen.named.is_local);
+    }
+    let error = place.refused("two:3", Some("mine"));
+    assert!(error.ends_with("it has none that is called `3`"), "{error}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ fn name(text: &str, manifest: &Descriptor) -> Named {
         manifest: manifest.clone(),
         platform: Platform::new("linux", "arm", Some("v7")),
         index: Some(digest_of(text.as_bytes())),
+        is_local: text.len() > 1,
     }
 }
 
