@@ -38,6 +38,26 @@ pub(crate) fn wanted(plan: &RootPlan) -> Vec<&str> {
     list
 }
 
+/// True if a directory on the way to `path`, or itself, belongs to an id that is not mapped here: with the
+/// caller's own files in the job, the sub-id that stands for the job's user in an image is none of the job's.
+///
+/// # Errors
+/// What the kernel answers.
+pub(crate) fn leads_through_foreign(trees: &[BorrowedFd<'_>], path: &str) -> io::Result<bool> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
+    for end in ends.chain([path.len()]) {
+        for tree in trees {
+            let way = &path[..end];
+            match open_in_root(tree.as_fd(), way, libc::O_PATH | libc::O_NOFOLLOW, 0, true) {
+                Ok(found) if is_foreign(found.as_fd())? => return Ok(true),
+                // What cannot be looked at is seen by whoever makes something there.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    Ok(false)
+}
+
 fn above(path: &str) -> &str {
     path.trim_end_matches('/')
         .rsplit_once('/')

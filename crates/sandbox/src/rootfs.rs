@@ -441,8 +441,12 @@ impl Site {
             foreign |=
                 mirror::is_foreign(*tree).step(|| "look at the owner of the image".to_owned())?;
         }
-        if foreign {
-            for path in mirror::wanted(plan) {
+        let home = plan.account.home.as_str();
+        let foreign_home = !foreign
+            && mirror::leads_through_foreign(&tops, home)
+                .step(|| format!("look at the owner of {home} in the image"))?;
+        for path in mirror::wanted(plan) {
+            if foreign || (foreign_home && Path::new(path).starts_with(home)) {
                 mirror::mirror(&tops, upper, path)
                     .step(|| format!("make {path} in the private layer"))?;
             }

@@ -67,6 +67,34 @@ fn an_image_says_what_runs_where_as_whom_and_with_what(#[case] mode: Mode) {
     assert_eq!(done.out(), "bye\n0\n/data\n", "{done}");
 }
 
+/// With a workspace the job's user is the caller, and what the image has of that user is not the job's: its
+/// home is all the same.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_image_whose_user_has_a_home_runs_in_a_workspace(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    let home = layer(&[
+        TarEntry::dir("srv/app").owner(1000, 1000),
+        TarEntry::file("srv/app/given", "given").owner(1000, 1000),
+    ]);
+    let mut made = Made::new(vec![base, home]);
+    made.config = json!({ "User": "app" });
+    made.import(&world, "home:1");
+    world.write("in-workspace", "here");
+    let text = "cat in-workspace ~/given; touch ~/new && id -u && ls ~";
+    let done = world
+        .bare_run(["--image", "oci:home:1", "--", "/bin/sh", "-c", text])
+        .run();
+    assert_eq!(
+        (done.code, done.out().as_str()),
+        (0, "heregiven1000\ngiven\nnew\n"),
+        "{done}"
+    );
+}
+
 #[test]
 fn explain_shows_what_an_image_says() {
     let (Some(world), Some(made)) = (World::new(Mode::Rootless), app()) else {
