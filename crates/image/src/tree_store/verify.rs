@@ -173,24 +173,27 @@ impl TreeStore {
         let Ok(root) = rustix::fs::open(place.join(ROOT), flags, mode) else {
             return true;
         };
-        lines.iter().all(|line| {
-            let Some(Entry { path, what }) = decode_line(line) else {
-                return false;
-            };
-            let What::Node(node) = what else { return true };
-            let stat = above(root.as_fd(), &path).and_then(|(parent, name)| {
-                let name = if name.is_empty() { b"." } else { name };
-                Ok(rustix::fs::statat(
-                    &parent,
-                    name,
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )?)
-            });
-            match stat {
-                Ok(stat) => looks_like(&stat, &node),
-                Err(error) => error.kind() != io::ErrorKind::NotFound,
-            }
-        })
+        // A list has the root at least.
+        let is_cut = lines.is_empty();
+        !is_cut
+            && lines.iter().all(|line| {
+                let Some(Entry { path, what }) = decode_line(line) else {
+                    return false;
+                };
+                let What::Node(node) = what else { return true };
+                let stat = above(root.as_fd(), &path).and_then(|(parent, name)| {
+                    let name = if name.is_empty() { b"." } else { name };
+                    Ok(rustix::fs::statat(
+                        &parent,
+                        name,
+                        AtFlags::SYMLINK_NOFOLLOW,
+                    )?)
+                });
+                match stat {
+                    Ok(stat) => looks_like(&stat, &node),
+                    Err(error) => error.kind() != io::ErrorKind::NotFound,
+                }
+            })
     }
 
     /// A few lines of a tree's list, from a place that changes with the time of the last use.
@@ -263,14 +266,10 @@ impl TreeStore {
         Ok(Some(differences(&listing, &found)))
     }
 
-    /// True if this process sees the ids that the builder saw.
+    /// True if this process surely sees the ids that the builder saw. Of a user with sub-ids some trees are
+    /// built among them and some outside, where the same file has other ids: there owners are not compared.
     fn sees_owners(&self, owners: ArchiveOwners) -> bool {
-        let is_root = rustix::process::geteuid().is_root();
-        match owners {
-            ArchiveOwners::Kept => is_root && self.owners != ArchiveOwners::SubIds,
-            ArchiveOwners::SubIds => is_root && self.owners == ArchiveOwners::SubIds,
-            ArchiveOwners::Lost => true,
-        }
+        self.owners != ArchiveOwners::SubIds && owners == self.owners
     }
 
     /// Puts a damaged tree where nobody finds it, and takes its damaged files out of the pool.
