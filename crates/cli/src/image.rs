@@ -123,11 +123,11 @@ pub(crate) fn reference(text: &str) -> Result<Reference, Failure> {
 pub(crate) fn platform(text: Option<&str>) -> Result<Platform, Failure> {
     match text {
         None => Ok(Platform::host()),
-        Some(text) => text
-            .parse::<Platform>()
-            .map_err(|error| {
-                Failure::new(FailureKind::Usage, error.to_string())
-                    .hint(format!("without it, it is {}, as this machine", Platform::host()))
-            }),
+        Some(text) => text.parse::<Platform>().map_err(|error| {
+            Failure::new(FailureKind::Usage, error.to_string()).hint(format!(
+                "without it, it is {}, as this machine",
+                Platform::host()
+            ))
+        }),
     }
 }
