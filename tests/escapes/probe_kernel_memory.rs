@@ -39,8 +39,6 @@ cases! {
     epoll_trees => super::bounded;
     semaphores => super::bounded;
     page_tables => super::bounded;
-    // Half as much is enough, and takes half as long.
-    missing_names => |probe| super::bounded(probe).variable("PROBE_MIB", 96);
     // In a real directory: pages of a private layer are that layer's files themselves.
     page_cache => |probe| super::bounded(probe)
         .flags(&["--write"])
@@ -54,7 +52,22 @@ cases! {
 }
 
 /// Tried by the tests of this file.
-pub(crate) const JUDGED: &[&str] = &["huge_pages", "watch_instances"];
+pub(crate) const JUDGED: &[&str] = &["huge_pages", "missing_names", "watch_instances"];
+
+/// The kernel tells only how many it remembers in all, so they are tried one after the other.
+#[rstest]
+#[case::unconfined(None)]
+#[case::root(Some(Mode::Root))]
+#[case::rootless(Some(Mode::Rootless))]
+fn missing_names_are_forgotten(#[case] mode: Option<Mode>) {
+    let (_, _alone) = kept("missing-names");
+    // Half as much as of other memory is enough, and takes half as long.
+    let probe = bounded(Probe::new("missing_names")).variable("PROBE_MIB", 96);
+    match mode {
+        None => probe.unconfined(),
+        Some(mode) => probe.confined(mode),
+    }
+}
 
 /// How many programs of a user may watch files at one time.
 const INSTANCES_MAX: &str = "/proc/sys/fs/inotify/max_user_instances";
