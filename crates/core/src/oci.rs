@@ -61,6 +61,15 @@ impl fmt::Debug for OciDigest {
 #[error("`{0}` is not a digest: `sha256:` and 64 lower-case hexadecimal digits are expected")]
 pub struct ParseOciDigestError(String);
 
+impl ParseOciDigestError {
+    /// The text is somebody else's: it is shown in part, and moves no terminal's cursor.
+    fn of(text: &str) -> Self {
+        const CHARS_MAX: usize = 100;
+        let shown = text.chars().take(CHARS_MAX);
+        Self(shown.flat_map(char::escape_debug).collect())
+    }
+}
+
 impl FromStr for OciDigest {
     type Err = ParseOciDigestError;
 
@@ -80,7 +89,7 @@ impl FromStr for OciDigest {
             .filter(|_| rest.is_empty())
             .and_then(|bytes| bytes.try_into().ok())
             .map(Self)
-            .ok_or_else(|| ParseOciDigestError(text.to_owned()))
+            .ok_or_else(|| ParseOciDigestError::of(text))
     }
 }
 
@@ -315,6 +324,17 @@ mod tests {
 
     fn digest() -> OciDigest {
         format!("sha256:{}", "a".repeat(64)).parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_no_digest_is_told_without_control() {
+        let error = "sha256:\u{1b}[2J".parse::<OciDigest>().unwrap_err();
+        assert!(
+            error.to_string().starts_with("`sha256:\\u{1b}[2J` is not"),
+            "{error}"
+        );
+        let long = "x".repeat(10_000).parse::<OciDigest>().unwrap_err();
+        assert!(long.to_string().len() < 200);
     }
 
     fn config() -> ImageConfig {
