@@ -102,9 +102,6 @@ fn serve() -> io::Result<()> {
         while !socket::receive(owner.as_fd(), true)?.0.is_empty() {}
         return Ok(());
     };
-    let note = LauncherNote::write(&settings.state_dir, &places)?;
-    // A kernel that cannot copy it has /dev made for each job.
-    let dev = dev::Template::make(&note.directory.join("dev")).ok();
     // Compiled once, here, for all jobs: their wardens are forked from this process.
     Filter::of(FilterKind::default());
     let mut launcher = Server {
@@ -112,8 +109,7 @@ fn serve() -> io::Result<()> {
         settings,
         places: Rc::new(places),
         identity,
-        note,
-        dev: dev.map(Rc::new),
+        site: None,
         wardens: Vec::new(),
         next_warden: 0,
         memory: total_memory(),
@@ -122,8 +118,8 @@ fn serve() -> io::Result<()> {
         is_all_gone: true,
     };
     let result = launcher.run();
-    if launcher.is_all_gone {
-        launcher.note.remove();
+    if let Some(site) = launcher.site.take_if(|_| launcher.is_all_gone) {
+        site.note.remove();
     }
     result
 }
@@ -135,13 +131,19 @@ struct Warden {
     group_prefix: String,
 }
 
+/// What wardens have in common in the state directory.
+struct Site {
+    note: LauncherNote,
+    dev: Option<Rc<dev::Template>>,
+}
+
 struct Server {
     owner: OwnedFd,
     settings: Settings,
     places: Rc<CgroupPlaces>,
     identity: Identity,
-    note: LauncherNote,
-    dev: Option<Rc<dev::Template>>,
+    /// Made for the first warden: whoever only wants help needs no room on a disk.
+    site: Option<Site>,
     wardens: Vec<Warden>,
     next_warden: usize,
     /// The host's memory in bytes.
@@ -223,7 +225,7 @@ impl Server {
         }
         let mut fds = fds.into_iter();
         match (serde_json::from_slice(&bytes)?, fds.next(), fds.next()) {
-            (Demand::Warden { network }, Some(link), _) => self.fork_warden(link, network),
+            (Demand::Warden { network }, Some(link), _) => self.fork_warden(link, network)?,
             (Demand::Help, Some(arguments), Some(output)) => {
                 // Its output ends before it began, which its owner takes for a failure.
                 self.help(arguments, output).ok();
@@ -233,11 +235,30 @@ impl Server {
         Ok(true)
     }
 
+    /// The common part of all wardens.
+    fn site(&mut self) -> io::Result<&Site> {
+        if self.site.is_none() {
+            let note = LauncherNote::write(&self.settings.state_dir, &self.places)?;
+            // A kernel that cannot copy it has /dev made for each job.
+            let dev = dev::Template::make(&note.directory.join("dev")).ok();
+            let dev = dev.map(Rc::new);
+            self.site = Some(Site { note, dev });
+        }
+        self.site
+            .as_ref()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// Forks a warden. If that fails, its link closes, which its owner notices.
-    fn fork_warden(&mut self, link: OwnedFd, network: Network) {
+    ///
+    /// # Errors
+    /// If what it has in common with the others cannot be made.
+    fn fork_warden(&mut self, link: OwnedFd, network: Network) -> io::Result<()> {
         let turn = self.next_warden;
         self.next_warden += 1;
-        let group_prefix = format!("{}{turn}-", self.note.group_prefix);
+        let site = self.site()?;
+        let group_prefix = format!("{}{turn}-", site.note.group_prefix);
+        let dev = site.dev.clone();
         let pid = match process::clone_process(0) {
             Ok(process::Cloned::Parent(pid)) => pid,
             Ok(process::Cloned::Child) => {
@@ -249,7 +270,7 @@ impl Server {
                     state_dir: self.settings.state_dir.clone(),
                     places: Rc::clone(&self.places),
                     identity: self.identity,
-                    dev: self.dev.clone(),
+                    dev,
                     group_prefix,
                     turn,
                     memory: self.memory,
@@ -263,7 +284,7 @@ impl Server {
             }
             Err(error) => {
                 tracing::error!(%error, "a warden could not be forked");
-                return;
+                return Ok(());
             }
         };
         match process::open_pidfd(pid) {
@@ -274,6 +295,7 @@ impl Server {
             }),
             Err(error) => tracing::error!(%error, "a warden cannot be watched"),
         }
+        Ok(())
     }
 
     /// Starts this program again, with these arguments, as root of the launcher's user namespace.

@@ -268,7 +268,7 @@ impl TreeStore {
 
     /// True if this process surely sees the ids that the builder saw. Of a user with sub-ids some trees are
     /// built among them and some outside, where the same file has other ids: there owners are not compared.
-    fn sees_owners(&self, owners: ArchiveOwners) -> bool {
+    pub(super) fn sees_owners(&self, owners: ArchiveOwners) -> bool {
         self.owners != ArchiveOwners::SubIds && owners == self.owners
     }
 

@@ -228,3 +228,26 @@ fn a_tree_that_goes_while_it_is_read_is_not_damaged() {
         }
     });
 }
+
+#[test]
+fn a_list_that_was_cut_to_nothing_is_seen_when_the_tree_is_used() {
+    let world = World::new();
+    let name = name_of("tree");
+    let root = build(&world.open(), &name);
+    fs::write(root.parent().unwrap().join(LIST_FILE), "").unwrap();
+    assert_eq!(world.open().find(&name), None);
+    let again = build(&world.open(), &name);
+    assert_eq!(fs::read(again.join("a")).unwrap(), b"one");
+}
+
+#[test]
+fn owners_are_not_compared_where_they_were_seen_from_elsewhere() {
+    let world = World::new();
+    let name = name_of("tree");
+    // Built outside the user namespace, and checked inside, where the same file has other ids.
+    build(&world.open().with_owners(ArchiveOwners::Lost), &name);
+    let inside = world.open().with_owners(ArchiveOwners::SubIds);
+    assert!(!inside.sees_owners(ArchiveOwners::Lost));
+    assert!(!inside.sees_owners(ArchiveOwners::SubIds));
+    assert_eq!(inside.verify(|_, _| ()).unwrap().findings, []);
+}
