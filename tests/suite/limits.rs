@@ -197,8 +197,9 @@ fn a7_preparing_does_not_eat_the_time_of_the_job(#[case] mode: Mode) {
     };
     let archive = |count: usize| {
         let path = world.write(format!("{count}.tar"), "");
+        // No file is like one of another archive: those would only be linked.
         let entries: Vec<TarEntry> = (0..count)
-            .map(|number| TarEntry::file(&format!("many/{number}"), "x"))
+            .map(|number| TarEntry::file(&format!("many/{number}"), format!("{number} of {count}")))
             .collect();
         write_tar(File::create(&path).unwrap(), &entries);
         format!("tar:{}=/layer", path.display())
