@@ -44,8 +44,11 @@ pub(crate) enum ImageCommand {
 /// Which image is fetched.
 #[derive(Debug, Args)]
 pub(crate) struct ImagePullArgs {
-    /// The image, as docker writes it: [REGISTRY/]NAME[:TAG][@DIGEST]
-    #[arg(value_name = "REF")]
+    // No documentation comment: rustdoc would take the brackets for links.
+    #[arg(
+        value_name = "REF",
+        help = "The image, as docker writes it: [REGISTRY/]NAME[:TAG][@DIGEST]"
+    )]
     pub(crate) reference: String,
 
     /// For which machine, such as linux/arm64 or linux/arm/v7 [default: this one]
