@@ -4,10 +4,12 @@
 //! [`Writer::finish`] return has reached the disk. Never trusts what it reads: bytes whose digest is
 //! wrong are an error, not an answer. Start reading at [`Store`].
 
+mod locked;
 mod reader;
 mod store;
 mod writer;
 
+pub use locked::new_locked;
 pub use reader::Reader;
 pub use store::{Blob, BlobError, Store};
 pub use writer::Writer;

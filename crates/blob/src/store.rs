@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -336,28 +336,6 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), BlobError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())
         .map_err(failed("sync", path))
-}
-
-/// A new file with a name of its own in a directory, locked.
-pub(crate) fn new_locked(directory: &Path) -> io::Result<(PathBuf, File)> {
-    loop {
-        let (file, path) = tempfile::Builder::new()
-            .make_in(directory, |path| {
-                File::options()
-                    .read(true)
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(path)
-            })?
-            .keep()
-            .map_err(|error| error.error)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        // A sweep may have taken it in the moment before the lock.
-        if file.metadata()?.nlink() > 0 {
-            return Ok((path, file));
-        }
-    }
 }
 
 fn make_dir(path: &Path) -> Result<(), BlobError> {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use tidemill_core::{ByteSize, Digest};
 
-use crate::store::{Blob, BlobError, Store, failed, new_locked, sync_dir};
+use crate::locked::new_locked;
+use crate::store::{Blob, BlobError, Store, failed, sync_dir};
 
 /// Writes one blob: hashes what comes, and publishes it when it is finished. A writer that is dropped
 /// before leaves nothing.
@@ -26,7 +27,7 @@ impl Writer {
     pub(crate) fn begin(store: Store) -> Result<Self, BlobError> {
         let directory = store.temporary();
         let (path, file) =
-            new_locked(&directory).map_err(failed("create a file in", &directory))?;
+            new_locked(&directory, ".tmp").map_err(failed("create a file in", &directory))?;
         Ok(Self {
             store,
             file,

@@ -24,6 +24,7 @@ use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use tidemill_blob::new_locked;
 use tidemill_core::ByteSize;
 
 pub use self::new_blob::{Committed, NewBlob};
@@ -432,7 +433,7 @@ impl Content {
         let path = self.base.join(name);
         let directory = self.partial_dir();
         let (temporary, mut file) =
-            new_blob::new_locked(&directory).map_err(failed("create a file in", &directory))?;
+            new_locked(&directory, NEW).map_err(failed("create a file in", &directory))?;
         let written = file
             .write_all(bytes)
             .and_then(|()| file.sync_all())

@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dispatch", &["core"]),
     ("blob", &["core"]),
     ("log", &["core"]),
-    ("oci", &["core"]),
+    ("oci", &["core", "blob"]),
     ("registry", &["core", "oci"]),
     ("tree", &[]),
     ("sandbox", &["core", "tree"]),

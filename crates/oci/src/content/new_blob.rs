@@ -2,10 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use tidemill_blob::new_locked;
 
 use super::{Content, ContentError, NEW, failed};
 use crate::digest::{Hasher, OciDigest};
@@ -38,7 +37,7 @@ impl NewBlob {
     pub(super) fn begin(content: Content) -> Result<Self, ContentError> {
         let directory = content.partial_dir();
         let (path, file) =
-            new_locked(&directory).map_err(failed("create a file in", &directory))?;
+            new_locked(&directory, NEW).map_err(failed("create a file in", &directory))?;
         Ok(Self {
             content,
             file,
@@ -102,29 +101,6 @@ impl Drop for NewBlob {
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::debug!(path = %self.path.display(), %error, "an unfinished blob could not be removed");
-        }
-    }
-}
-
-/// A new file with a name of its own in a directory, locked.
-pub(super) fn new_locked(directory: &Path) -> io::Result<(PathBuf, File)> {
-    loop {
-        let (file, path) = tempfile::Builder::new()
-            .prefix(NEW)
-            .make_in(directory, |path| {
-                File::options()
-                    .read(true)
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(path)
-            })?
-            .keep()
-            .map_err(|error| error.error)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        // A sweep may have taken it in the moment before the lock.
-        if file.metadata()?.nlink() > 0 {
-            return Ok((path, file));
         }
     }
 }
