@@ -74,14 +74,19 @@ pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<Ex
     let answer = Answer {
         result: build(Path::new(&trees), &order, bounds),
     };
-    let written = serde_json::to_vec(&answer)
+    Some(tell(&answer))
+}
+
+/// Writes a helper's answer to whoever started it.
+pub(crate) fn tell(answer: &impl Serialize) -> ExitCode {
+    let written = serde_json::to_vec(answer)
         .map_err(io::Error::from)
         .and_then(|bytes| io::stdout().write_all(&bytes));
-    Some(if written.is_ok() {
+    if written.is_ok() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
 }
 
 fn build(trees: &Path, order: &str, bounds: Option<CacheBounds>) -> Result<PathBuf, Trouble> {

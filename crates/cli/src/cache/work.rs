@@ -4,7 +4,6 @@
 
 use std::env;
 use std::fs::DirBuilder;
-use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,6 +17,7 @@ use tidemill_sandbox::{Identity, Launcher, LauncherConfig};
 
 use super::failed;
 use crate::failure::{Failure, FailureKind};
+use crate::unpacker::tell;
 
 /// The hidden first argument; the store's directory and the order follow.
 const ARGUMENT: &str = "work-on-trees";
@@ -174,14 +174,7 @@ pub(crate) fn if_asked(mut arguments: impl Iterator<Item = String>) -> Option<Ex
     }
     let (trees, order) = (arguments.next()?, arguments.next()?);
     let answer = help(Path::new(&trees), &order).unwrap_or_else(Answer::Failed);
-    let written = serde_json::to_vec(&answer)
-        .map_err(io::Error::from)
-        .and_then(|bytes| io::stdout().write_all(&bytes));
-    Some(if written.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Some(tell(&answer))
 }
 
 fn help(trees: &Path, order: &str) -> Result<Answer, String> {
