@@ -5,7 +5,7 @@
 //! (what fails, how long it takes). The [`World`] gives one event after the other; the machine, here
 //! the dispatcher with its cache and layer trackers, receives messages; whatever it asks for becomes
 //! an event of later. After each message the judge, who keeps books of his own, compares what had to
-//! come of it with what came. The first broken rule is a [`Fault`]; [`shrink`] then leaves out steps
+//! come of it with what came. The first broken rule is a [`Fault`]; [`shrink()`] then leaves out steps
 //! as long as it is broken.
 //!
 //! For tests only, and never part of the product: it must not be needed by any other crate. Start
