@@ -10,7 +10,8 @@
 //! trees/building/<name>/         under construction, or being removed; leftovers of the dead are removed
 //! trees/damaged/<digest>/        found damaged, and out of use
 //! trees/locks/<name or digest>   held with flock: alone by the process that builds or removes, shared by
-//!                                those that use the tree; its time is that of the last use
+//!                                those that use the tree; its time is that of the last use, and in it is
+//!                                when all of the tree was last looked at
 //! trees/usage                    the most that all this takes up
 //! ```
 //!
@@ -29,6 +30,7 @@ mod fresh;
 mod inventory;
 mod layout;
 mod listing;
+mod look;
 mod memo;
 pub(crate) mod new_file;
 mod pool;
@@ -205,11 +207,11 @@ impl TreeStore {
             let Some(root) = self.published(&id) else {
                 continue;
             };
-            let is_doubtful = fresh::of(&self.layout.place(&id)) == Freshness::Doubtful;
-            if (is_doubtful || !self.looks_right(&id)) && !self.is_whole(&id) {
+            let last_used = lock.metadata()?;
+            tree_use::touch(&lock)?;
+            if !self.is_fit(&id, &lock, last_used.mtime_nsec().unsigned_abs() / 1000)? {
                 return Ok(None);
             }
-            tree_use::touch(&lock)?;
             self.in_use.keep(name, root.clone(), lock);
             return Ok(Some(root));
         }

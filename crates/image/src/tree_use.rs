@@ -75,6 +75,7 @@ pub(crate) fn lock(path: &Path, wanted: Wanted) -> io::Result<Option<File>> {
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
+            .read(true)
             .write(true)
             .mode(0o600)
             .open(path)?;

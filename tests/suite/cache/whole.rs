@@ -133,3 +133,45 @@ fn after_a_crash_of_the_machine_a_tree_is_read_before_it_is_used(#[case] mode: M
         assert_eq!(mark.exists(), is_damaged);
     }
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn one_cut_file_of_thousands_is_seen_at_the_first_use_after_a_boot(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !Mode::suite_is_root() {
+        skip("only root can damage a file among somebody's sub-ids");
+        return;
+    }
+    let path = |number: u32| format!("closed/{}/file-{number:04}", number / 100);
+    let mut entries = vec![TarEntry::dir("closed").mode(0o700).owner(42, 43)];
+    entries.extend((0..30).map(|number| TarEntry::dir(&format!("closed/{number}"))));
+    entries.extend((0..3000).map(|number| TarEntry::file(&path(number), "content").owner(42, 43)));
+    entries.push(TarEntry::file("open", "open"));
+    let layer = archive(&world, "archive", &entries);
+    run(&world, &layer, "true");
+    let root = root_of(&world, "archive.tar");
+    let tree = root.parent().unwrap().file_name().unwrap().to_owned();
+    let lock = world.state().join("trees/locks").join(tree);
+    let cut = root.join(path(1500));
+    // A cut file; and, as a disk may leave it, one with the right size and time of the wrong kind.
+    for damage in [
+        (|cut| fs::write(cut, "con").unwrap()) as fn(&std::path::Path),
+        |cut| {
+            fs::remove_file(cut).unwrap();
+            std::os::unix::fs::symlink("content", cut).unwrap();
+        },
+    ] {
+        damage(&cut);
+        // What the lock file says of the boot before.
+        let noted = fs::read_to_string(&lock).unwrap();
+        let at = noted.split_whitespace().nth(1).unwrap();
+        let other = format!("{:<36} {at:>20}\n", "b0070000-0000-4000-8000-000000000000");
+        fs::write(&lock, other).unwrap();
+        assert_eq!(run(&world, &layer, "cat /taken/open").out(), "open");
+        assert_eq!(fs::read(&cut).unwrap(), b"content");
+        assert_eq!(cache(&world, &["verify"])["whole"], true);
+    }
+}

@@ -17,6 +17,7 @@ use tidemill_tree::{WalkError, remove_tree};
 use super::building::Building;
 use super::fresh;
 use super::layout::{DRAFT, LIST, NOTE, ROOT, digest_of};
+use super::look::note_whole;
 use super::record::Record;
 use super::{TreeNote, TreeStore, TreeStoreError, failed, fault};
 use crate::tree_use::{self, Wanted};
@@ -56,6 +57,7 @@ impl TreeStore {
         if let Err(error) = tree_use::touch(&lock) {
             tracing::debug!(tree = %id, %error, "the use of a tree could not be noted");
         }
+        note_whole(&lock);
         let root = self.layout.place(&id).join(ROOT);
         self.in_use.keep(name, root.clone(), lock);
         Ok(root)
@@ -78,7 +80,7 @@ impl TreeStore {
             return Ok(());
         }
         // Another name has it already. Of one that is not whole the new one takes the place.
-        if !self.is_whole(id) && is_put()? {
+        if !self.is_as_listed(id) && is_put()? {
             return Ok(());
         }
         fault::here()

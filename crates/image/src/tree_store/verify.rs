@@ -1,33 +1,30 @@
-//! Checking trees against their lists: the whole store when somebody asks, one tree when there is doubt, and
-//! a few entries of a tree whenever a process begins to use it.
+//! Checking trees against their lists: the whole store when somebody asks, one tree when there is doubt.
 //!
 //! A tree with a mistake in it is put aside, with the files of it that other trees would get; whoever asks
 //! for it next builds it anew.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 use tidemill_tree::remove_tree;
 
 use super::layout::{LIST, ROOT};
-use super::listing::{Entry, Kind, Listing, Node, What, decode_line};
+use super::listing::{Kind, Listing, Node, What};
 use super::pool::{Look, Pool};
 use super::publish::in_tree;
 use super::record::Record;
-use super::survey::{Inside, Knowledge, Owned, Survey, Surveyed, above};
+use super::survey::{Inside, Knowledge, Owned, Survey, Surveyed};
 use super::{TreeStore, TreeStoreError, failed, fault, fresh};
 use crate::tree_use::{self, Wanted};
 use crate::unpack::ArchiveOwners;
 
-/// Entries that are looked at when a process begins to use a tree: a fraction of a millisecond.
-const GLANCE_ENTRIES: usize = 48;
 /// Mistakes of one tree that are told.
 const TOLD_MAX: usize = 100;
 
@@ -135,9 +132,14 @@ impl TreeStore {
     /// left as it is to whoever builds such trees.
     pub(super) fn is_whole(&self, id: &Digest) -> bool {
         let owners = Record::read(&self.layout.place(id)).owners();
-        if owners == Some(ArchiveOwners::SubIds) && !rustix::process::geteuid().is_root() {
+        if owners == Some(ArchiveOwners::SubIds) && self.is_beside_sub_ids() {
             return false;
         }
+        self.is_as_listed(id)
+    }
+
+    /// The same for a tree that this process has just built once more: so it sees all that there is.
+    pub(super) fn is_as_listed(&self, id: &Digest) -> bool {
         let compared = match self.compare(id, &Mutex::default()) {
             Ok(Some(compared)) => compared,
             // One without a list cannot be checked.
@@ -159,62 +161,6 @@ impl TreeStore {
             tracing::warn!(tree = %id, error = error.in_one_line(), "a damaged tree stays");
         }
         false
-    }
-
-    /// Looks at a few entries of a tree, other ones each time: true if their sizes, modes and times are
-    /// those of the list. What this process may not look at counts as right.
-    pub(super) fn looks_right(&self, id: &Digest) -> bool {
-        let place = self.layout.place(id);
-        let Ok(lines) = self.some_lines(id) else {
-            return true;
-        };
-        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
-        let mode = rustix::fs::Mode::empty();
-        let Ok(root) = rustix::fs::open(place.join(ROOT), flags, mode) else {
-            return true;
-        };
-        // A list has the root at least.
-        let is_cut = lines.is_empty();
-        !is_cut
-            && lines.iter().all(|line| {
-                let Some(Entry { path, what }) = decode_line(line) else {
-                    return false;
-                };
-                let What::Node(node) = what else { return true };
-                let stat = above(root.as_fd(), &path).and_then(|(parent, name)| {
-                    let name = if name.is_empty() { b"." } else { name };
-                    Ok(rustix::fs::statat(
-                        &parent,
-                        name,
-                        AtFlags::SYMLINK_NOFOLLOW,
-                    )?)
-                });
-                match stat {
-                    Ok(stat) => looks_like(&stat, &node),
-                    Err(error) => error.kind() != io::ErrorKind::NotFound,
-                }
-            })
-    }
-
-    /// A few lines of a tree's list, from a place that changes with the time of the last use.
-    fn some_lines(&self, id: &Digest) -> io::Result<Vec<String>> {
-        let mut file = File::open(self.layout.place(id).join(LIST))?;
-        let length = file.metadata()?.len();
-        let lock = fs::metadata(self.layout.lock(id))?;
-        let draw = lock.mtime_nsec().unsigned_abs() / 1000;
-        file.seek(SeekFrom::Start(draw % length.max(1)))?;
-        let mut reader = BufReader::new(file);
-        // The first one is hardly ever whole, and at the end it goes on at the beginning.
-        let behind: Vec<String> = (&mut reader)
-            .lines()
-            .skip(1)
-            .take(GLANCE_ENTRIES)
-            .collect::<Result<_, _>>()?;
-        reader.rewind()?;
-        let before = reader.lines().skip(1).take(GLANCE_ENTRIES - behind.len());
-        let mut lines = before.collect::<Result<Vec<_>, _>>()?;
-        lines.extend(behind);
-        Ok(lines)
     }
 
     /// Compares a tree with its list. `None` if it has none.
@@ -339,17 +285,6 @@ impl Knowledge for Checker<'_> {
             What::Again(_) => None,
         }
     }
-}
-
-/// True if what stat(2) says is what the list says, as far as anybody sees it.
-fn looks_like(stat: &Stat, node: &Node) -> bool {
-    let look = Look::of(stat);
-    let size = match &node.kind {
-        Kind::File { size, .. } => *size == look.size,
-        _ => true,
-    };
-    let is_link = matches!(node.kind, Kind::Symlink(_));
-    size && look.mtime == node.mtime && (is_link || look.mode == node.mode)
 }
 
 /// Where this process does not see what the builder saw, owners are taken as they should be.
