@@ -238,5 +238,6 @@ fn request(program: &Program, round: usize) -> SandboxRequest {
         tty: false,
         wait_children: false,
         scratch: None,
+        measured: false,
     }
 }

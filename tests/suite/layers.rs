@@ -1,5 +1,6 @@
 //! Layers of every kind: what they bring, in which order, as whose files, and what is said of mistakes.
 
+mod bounds;
 mod canonical;
 mod commands;
 mod kinds;

@@ -257,6 +257,13 @@ pub const OPEN_FILES_DEFAULT: u32 = 65_536;
 /// the terminating NUL, see execve(2).
 pub const ARGUMENT_BYTES_MAX: usize = 131_071;
 
+/// How many files, directories and links may lie in what is bounded to so many bytes: each takes up memory of
+/// the kernel or room on the disk that no byte of its content tells.
+pub fn inodes_for(bytes: u64) -> u64 {
+    const BYTES_PER_FILE: u64 = 2048;
+    (bytes / BYTES_PER_FILE).clamp(4096, 1 << 24)
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

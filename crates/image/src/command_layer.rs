@@ -13,13 +13,14 @@ use tidemill_core::grant::PathAccess;
 use tidemill_core::job::{Image, JobSpec};
 use tidemill_core::layer::COMMAND_OUTPUT;
 use tidemill_core::root::{Owners, RootMount};
-use tidemill_core::{Attributes, Digest, Layer, Reason};
+use tidemill_core::{Attributes, Digest, Layer, Reason, ReasonCode};
 use tidemill_tree::remove_tree;
 
 use crate::copies::Copies;
 use crate::glob::identity;
 use crate::host_view::HostView;
 use crate::layer::{LayerError, LayerKey, Surroundings, find_matches, key_at, unpack_name};
+use crate::output_limit::OutputLimit;
 use crate::plan::{PlanError, Planned, plan_command};
 use crate::source::{canonical_dir, canonical_file};
 use crate::tree_store::{TreeStore, TreeStoreError};
@@ -65,6 +66,8 @@ impl CommandLayer {
         job.image = spec.image.clone();
         job.layers = spec.layers[..index].to_vec();
         job.env.clone_from(env);
+        // What it writes is bounded as what its job writes; nothing of what it makes depends on that.
+        job.limits.disk = spec.limits.disk;
         Some(Self { spec: job })
     }
 
@@ -185,7 +188,17 @@ pub fn build_command(
         let look = |error| LayerError::Look(Box::new(error));
         let planned = plan_command(&command.spec, host, trees, &output).map_err(look)?;
         run(&command.spec, &planned).map_err(LayerError::Command)?;
+        let limit = OutputLimit::of(&command.spec.limits);
         let mut copies = Copies::of_dir(&output, Attributes::default(), None).map_err(look)?;
+        if let Some(outgrown) = limit.judge(copies.bytes(), copies.entries()) {
+            let of = command.spec.command().join(" ");
+            let message = format!(
+                "the layer's command `{of}` failed: {}",
+                limit.message(outgrown)
+            );
+            let reason = Reason::new(ReasonCode::Disk, message).with_hint(limit.hint());
+            return Err(LayerError::Command(reason));
+        }
         copies.forget_privileges();
         let mut note = copies.build(building, trees.owners())?;
         note.from = key.to_string();

@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use tidemill_core::root::Owners;
-use tidemill_core::{Attributes, Digest};
+use tidemill_core::{Attributes, ByteSize, Digest};
 
 use crate::glob::{LOOKED_AT_MAX, Matches, identity, open_plain};
 use crate::layer::is_state;
 use crate::plan::PlanError;
 use crate::tree_store::{Building, FileAttributes, TreeNote};
-use crate::unpack::ArchiveOwners;
+use crate::unpack::{ArchiveOwners, UnpackLimits};
 
 /// Bytes that are copied at a time.
 const BUFFER_BYTES: usize = 128 << 10;
@@ -200,6 +200,20 @@ impl Copies {
         }
     }
 
+    /// Bytes in all files together, holes counted.
+    pub(crate) fn bytes(&self) -> u64 {
+        let sizes = self.entries.iter().map(|entry| match entry.kind {
+            Kind::File { size } => size,
+            Kind::Dir | Kind::Link => 0,
+        });
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Files, links and directories.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
     /// What they are copied from, for people.
     pub(crate) fn from(&self) -> &str {
         &self.from
@@ -236,6 +250,14 @@ impl Copies {
             path: PathBuf::from(&self.from),
             source,
         };
+        let bytes_max = UnpackLimits::default().bytes;
+        if self.bytes() > bytes_max {
+            return Err(GatherError::TooLarge {
+                path: PathBuf::from(&self.from),
+                bytes: ByteSize(self.bytes()),
+                max: ByteSize(bytes_max),
+            });
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(building.root(), flags, Mode::empty())
             .map_err(|errno| failed(errno.into()))?;
@@ -476,6 +498,16 @@ pub enum GatherError {
         /// Its permission bits.
         mode: u32,
     },
+    /// There is more than a layer may have.
+    #[error("the files of `{path}` have {bytes}, and a layer may have {max}")]
+    TooLarge {
+        /// Where they are.
+        path: PathBuf,
+        /// How many bytes they have, holes counted.
+        bytes: ByteSize,
+        /// The limit.
+        max: ByteSize,
+    },
     /// A file was changed meanwhile.
     #[error("`{path}` changed while it was copied")]
     Changed {
@@ -490,6 +522,10 @@ impl GatherError {
         match self {
             Self::Unreadable { .. } => {
                 "make it readable for the user that runs Tidemill, or leave it out of the layer"
+            }
+            Self::TooLarge { .. } => {
+                "leave the owner, mode and time of its files as they are, so that it is used where it \
+                 is, or name a smaller directory"
             }
             Self::Changed { .. } => "run the job again when the files do not change",
             Self::Copy { source, .. } => match source.kind() {

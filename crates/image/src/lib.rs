@@ -24,6 +24,7 @@ mod layer;
 mod layer_fault;
 mod link_warning;
 mod oci;
+mod output_limit;
 mod overlay;
 mod placed;
 pub mod plan;
@@ -59,6 +60,7 @@ pub use layer::{
 pub use layer_fault::LayerFault;
 pub use link_warning::link_warnings;
 pub use oci::{ImageLayer, ImageLayers, ImageName, ImageTreeError};
+pub use output_limit::{COMMAND_BYTES_DEFAULT, Outgrown, OutputLimit};
 pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
 pub use tree_store::{

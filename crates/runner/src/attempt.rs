@@ -97,6 +97,7 @@ impl Attempt {
             tty: self.spec.tty,
             wait_children: self.spec.wait_children,
             scratch: self.scratch.clone(),
+            measured: false,
         };
         Ok((request, wiring, planned))
     }

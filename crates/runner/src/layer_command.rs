@@ -1,5 +1,7 @@
 //! Commands whose output becomes a layer, run in a sandbox of their own.
 
+mod watch;
+
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use tidemill_core::job::Network;
+use tidemill_core::layer::COMMAND_OUTPUT;
 use tidemill_core::{Digest, JobSpec, LogTotals, Millis, Reason, ReasonCode};
-use tidemill_image::Planned;
+use tidemill_image::{OutputLimit, Planned};
 use tidemill_sandbox::{Next, SandboxRequest, StartError, Stdio};
 
+use self::watch::Watch;
 use crate::attempt::host_memory;
 use crate::attempt::outcome::judge;
 use crate::attempt::stop::StopNote;
@@ -80,6 +84,7 @@ impl LayerCommands {
             tty: false,
             wait_children: false,
             scratch: Some(scratch.to_owned()),
+            measured: true,
         };
         let (output, stdout, stderr) = self
             .sandboxes
@@ -96,6 +101,9 @@ impl LayerCommands {
             .sandboxes
             .spawn(&request, stdio)
             .map_err(|error| of_command(spec, error.reason()))?;
+        let bound = OutputLimit::of(&spec.limits);
+        let watch = Watch::start(output_of(planned), bound, running.killing())
+            .map_err(|error| failed("watch the output", &error))?;
         let is_over = Arc::new(AtomicBool::new(false));
         let reading = thread::Builder::new()
             .name("layer-output".to_owned())
@@ -105,6 +113,7 @@ impl LayerCommands {
             })
             .map_err(|error| failed("start a thread", &error))?;
         let waited = running.wait();
+        let outgrown = watch.end(&bound);
         is_over.store(true, Ordering::Release);
         let told = reading.join().unwrap_or_default();
         let ended = waited.map_err(|error: StartError| of_command(spec, error.reason()))?;
@@ -115,7 +124,7 @@ impl LayerCommands {
             StopNote::default(),
             host_memory(),
         );
-        let Some(mut reason) = verdict.completion.reason else {
+        let Some(mut reason) = outgrown.or(verdict.completion.reason) else {
             return Ok(());
         };
         if !told.trim().is_empty() {
@@ -123,6 +132,13 @@ impl LayerCommands {
         }
         Err(of_command(spec, reason))
     }
+}
+
+/// The directory on the host that a command leaves its output in.
+fn output_of(planned: &Planned) -> &Path {
+    let mounts = &planned.root.mounts;
+    let output = mounts.iter().find(|mount| mount.dest == COMMAND_OUTPUT);
+    Path::new(&output.expect("the plan of a command has it").source)
 }
 
 /// The reason with the command that it is about.

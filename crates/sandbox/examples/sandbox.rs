@@ -98,6 +98,7 @@ fn run(program: String, args: Vec<String>) -> Result<u8, Box<dyn std::error::Err
         tty: false,
         wait_children: false,
         scratch: None,
+        measured: false,
     };
     let (mut reader, stdout, stderr) = output_pipes()?;
     let stdin = std::fs::File::open("/dev/null")?.into();

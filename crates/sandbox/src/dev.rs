@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use tidemill_core::limits::inodes_for;
 use tidemill_core::root::DEVICES;
 
 use crate::rootfs::{
-    Step, StepError, inodes_for, make_directories, make_place_for_file, open_host, own_directory,
+    Step, StepError, make_directories, make_place_for_file, open_host, own_directory,
 };
 use crate::sys::mount::{
     ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY, attach, clone_tree, detach, new_file_system,

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tidemill_core::job::User;
+use tidemill_core::limits::inodes_for;
 use tidemill_core::{Limits, RootPlan};
 use tidemill_tree::Measured;
 
@@ -26,7 +27,7 @@ use crate::request::{Order, StartError, Stdio, Work};
 use crate::rootfs::{self, Prepared, Site, Sizes, Step};
 use crate::seccomp::{FilterKind, RefusalNotes, RefusedCall};
 use crate::shares::Shares;
-use crate::sys::mount::{Space, space};
+use crate::sys::mount::space;
 use crate::sys::{process, socket};
 
 /// How long processes that outlive the main one may take to end by themselves.
@@ -185,12 +186,10 @@ struct DiskWatch {
 
 /// How much of a disk a job may not take, whatever its limit is: a part of it, but no more than a few
 /// seconds' writing, and never more than half of what is free when it begins.
-fn reserve(space: &Space) -> u64 {
+pub fn disk_reserve(total_bytes: u64, free_bytes: u64) -> u64 {
     const PART: u64 = 16;
     const MOST: u64 = 4 << 30;
-    (space.total_bytes / PART)
-        .min(MOST)
-        .min(space.free_bytes / 2)
+    (total_bytes / PART).min(MOST).min(free_bytes / 2)
 }
 
 /// A root that is built, and what process 1 has opened on the way.
@@ -231,7 +230,8 @@ fn start(birth: Birth) -> Result<Watch, StartError> {
     stage.eagerness.set(JOB_EAGERNESS);
     let (main, listener) = start_job(&birth.root, &work, stdio, walls)?;
     stage.eagerness.take_back();
-    let kept_free = space(&stage.site.directory).map_or(0, |space| reserve(&space));
+    let kept_free = space(&stage.site.directory)
+        .map_or(0, |space| disk_reserve(space.total_bytes, space.free_bytes));
     Ok(Watch {
         channel: birth.channel,
         children: stage.children,
@@ -514,7 +514,7 @@ impl Watch {
         if now() < watch.next {
             return;
         }
-        let entries_max = rootfs::inodes_for(watch.limit);
+        let entries_max = inodes_for(watch.limit);
         let used = disk_in_use(&self.site, entries_max);
         watch.next = now() + DISK_INTERVAL;
         if used.bytes > watch.limit || used.entries > entries_max {

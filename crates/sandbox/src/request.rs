@@ -39,6 +39,9 @@ pub struct SandboxRequest {
     /// Where a directory on disk is made for a private layer whose limit is more than half of the host's
     /// memory. A smaller one is in memory, where the file system itself keeps the limit.
     pub scratch: Option<PathBuf>,
+    /// True if somebody outside measures what the job writes for real, and ends it when that is too much:
+    /// room that nothing was written to is not given then.
+    pub measured: bool,
 }
 
 /// What a process 1 that has built its root still has to be told.

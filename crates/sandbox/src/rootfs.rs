@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use tidemill_core::grant::PathAccess;
 use tidemill_core::job::User;
+use tidemill_core::limits::inodes_for;
 use tidemill_core::root::{GeneratedFile, Node, Owners, RootMount};
 use tidemill_core::{Limits, RootPlan};
 
@@ -666,12 +667,6 @@ impl Covers {
         }
         Ok(())
     }
-}
-
-/// How many files a file system in memory of this many bytes may have.
-pub(crate) fn inodes_for(bytes: u64) -> u64 {
-    const BYTES_PER_FILE: u64 = 2048;
-    (bytes / BYTES_PER_FILE).clamp(4096, 1 << 24)
 }
 
 /// An overlay of directories that are mounted on the site, named by their paths on it.

@@ -80,7 +80,7 @@ impl Shape {
     }
 
     fn is_common(request: &SandboxRequest) -> bool {
-        !request.tty && request.scratch.is_none()
+        !request.tty && !request.measured && request.scratch.is_none()
     }
 
     /// True if a request's sandbox has this shape.

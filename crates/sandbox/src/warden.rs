@@ -337,6 +337,7 @@ impl Warden {
         }
         let standby = self.take_standby(&request, sizes);
         let scratch = request.scratch.take();
+        let is_measured = request.measured || scratch.is_some();
         let (root, mut work) = request.split();
         work.cpus = self.choose_cpus(&limits);
         let begun = standby.and_then(|standby| standby.begin(&mut work, &stdio));
@@ -346,7 +347,9 @@ impl Warden {
                 let terminal = work.tty.then_some(stdio.stdin.as_fd());
                 let dev = self.open_dev(&root, terminal)?;
                 let prepared = Prepared::open(&root, dev, scratch.as_deref(), &mut self.maps)?;
-                let bounds = self.bounds(&root, limits, sizes, scratch.is_some());
+                let disk_limit = scratch.is_some().then_some(sizes.disk);
+                let mut bounds = self.bounds(&root, limits, sizes, is_measured);
+                bounds.disk_limit = disk_limit;
                 self.give_birth(root, bounds, prepared, Some(Task { work, stdio }))?
             }
         };
@@ -368,19 +371,19 @@ impl Warden {
         })
     }
 
-    /// What a sandbox is bounded by.
-    fn bounds(&self, root: &RootPlan, limits: Limits, sizes: Sizes, on_disk: bool) -> Bounds {
+    /// What a sandbox is bounded by whose private layer is in memory.
+    fn bounds(&self, root: &RootPlan, limits: Limits, sizes: Sizes, is_measured: bool) -> Bounds {
         let is_caller = works_on_the_callers_files(root);
         let bounds = Bounds {
             limits,
             sizes,
             builder: self.settings.identity.builder(root.account.user, is_caller),
             denies_groups: self.settings.identity.denies_groups(),
-            filter: filter_kind(root, on_disk, self.owns_groups()),
+            filter: filter_kind(root, is_measured, self.owns_groups()),
             shares: self.settings.shares,
             watch_memory: !self.counts(Controller::Memory),
             watch_pids: !self.counts(Controller::Pids),
-            disk_limit: on_disk.then_some(sizes.disk),
+            disk_limit: None,
         };
         // Compiled here, for the jobs after this one too.
         Filter::of(bounds.filter);

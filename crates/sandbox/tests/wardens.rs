@@ -166,6 +166,7 @@ fn request(name: &str, script: &str, limits: Limits, further: usize) -> SandboxR
         tty: false,
         wait_children: false,
         scratch: None,
+        measured: false,
     }
 }
 
