@@ -7,4 +7,4 @@ mod walk;
 
 pub use measure::{Measured, measure, open_below};
 pub use remove::{remove_at, remove_tree};
-pub use walk::{Visit, Walk, WalkError, all_cores, map_all};
+pub use walk::{Visit, Walk, WalkError, all_cores, map_all, split_path};

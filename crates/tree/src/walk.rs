@@ -275,15 +275,22 @@ fn close_again(top: BorrowedFd<'_>, mut opened: Vec<(Vec<u8>, Mode)>) -> Result<
     Ok(())
 }
 
+/// A path without empty names as the part above, which may be empty, and the last name.
+pub fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
 /// The directory above a path, opened, and the last name. The top's own name is a dot.
 pub(crate) fn parent_of<'a>(
     top: BorrowedFd<'_>,
     path: &'a [u8],
 ) -> io::Result<(OwnedFd, &'a [u8])> {
-    let (parent, name): (&[u8], &[u8]) = match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None if path.is_empty() => (b"", b"."),
-        None => (b"", path),
+    let (parent, name): (&[u8], &[u8]) = match path {
+        b"" => (b"", b"."),
+        _ => split_path(path),
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok((open_below(top, parent, flags)?, name))

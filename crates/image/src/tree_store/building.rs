@@ -220,7 +220,7 @@ impl Building {
         source: &SourceTree,
         path: &[u8],
     ) -> io::Result<Added> {
-        let (file, stat) = source.open(path)?;
+        let stat = source.stat(path)?;
         let node = source.node(path).ok_or(io::ErrorKind::NotFound)?;
         let Kind::File { size, content } = node.kind else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -230,7 +230,6 @@ impl Building {
         let is_taken = books.known.contains_key(&stat.st_ino);
         let here = books.linked_from.get(&from).copied();
         if here.unwrap_or(stat.st_ino) == stat.st_ino && (here.is_some() || !is_taken) {
-            source.link(path, parent, name)?;
             books.linked_from.insert(from, stat.st_ino);
             let look = Look::of(&stat);
             let claim = (here.is_none() && size >= SHARED_BYTES_MIN)
@@ -244,6 +243,8 @@ impl Building {
                 key: claim.map(|claim| claim.key),
                 is_linked: true,
             });
+            drop(books);
+            source.link(path, parent, name)?;
             return Ok(Added::linked());
         }
         drop(books);
@@ -258,7 +259,7 @@ impl Building {
             xattrs: &node.xattrs,
         };
         let mut copy = self.new_file(parent, name, size)?;
-        io::copy(&mut File::from(file), &mut copy)?;
+        io::copy(&mut File::from(source.open(path)?), &mut copy)?;
         copy.finish(&attributes)
     }
 

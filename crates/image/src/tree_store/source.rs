@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use tidemill_core::Digest;
-use tidemill_tree::open_below;
+use tidemill_tree::{open_below, split_path};
 
 use super::listing::{Entry, Listing, Node, What};
 use super::survey::above;
@@ -20,8 +20,13 @@ pub struct SourceTree {
     id: Digest,
     path: PathBuf,
     root: OwnedFd,
+    /// The directory that a file was taken from last: the next one is mostly beside it.
+    last: Mutex<Option<Opened>>,
     entries: HashMap<Vec<u8>, What>,
 }
+
+/// A directory of the tree, by its path below the root.
+type Opened = (Vec<u8>, Arc<OwnedFd>);
 
 impl SourceTree {
     pub(super) fn new(id: Digest, path: PathBuf, listing: Listing) -> io::Result<Self> {
@@ -31,6 +36,7 @@ impl SourceTree {
             id,
             root: rustix::fs::open(&path, flags, Mode::empty())?,
             path,
+            last: Mutex::default(),
             entries: entries.map(|Entry { path, what }| (path, what)).collect(),
         })
     }
@@ -61,22 +67,36 @@ impl SourceTree {
         }
     }
 
-    pub(super) fn open(&self, path: &[u8]) -> io::Result<(OwnedFd, Stat)> {
+    /// What the file system says of a file.
+    pub(super) fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        let (above, name) = self.above(path)?;
+        Ok(rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    pub(super) fn open(&self, path: &[u8]) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = open_below(self.root.as_fd(), path, flags)?;
-        let stat = rustix::fs::fstat(&file)?;
-        Ok((file, stat))
+        open_below(self.root.as_fd(), path, flags)
     }
 
     pub(super) fn link(&self, path: &[u8], parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-        let (from, last) = above(self.root.as_fd(), path)?;
-        let last = OsStr::from_bytes(last);
-        Ok(rustix::fs::linkat(
-            &from,
-            last,
-            parent,
-            name,
-            AtFlags::empty(),
-        )?)
+        let (above, last) = self.above(path)?;
+        let flags = AtFlags::empty();
+        Ok(rustix::fs::linkat(&above, last, parent, name, flags)?)
+    }
+
+    /// The directory that a path leads to, and the name in it.
+    fn above<'a>(&self, path: &'a [u8]) -> io::Result<(Arc<OwnedFd>, &'a [u8])> {
+        let (parent, name) = split_path(path);
+        // What is there is whole at any time.
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((path, opened)) = &*last()
+            && path == parent
+        {
+            return Ok((Arc::clone(opened), name));
+        }
+        let (opened, _) = above(self.root.as_fd(), path)?;
+        let opened = Arc::new(opened);
+        *last() = Some((parent.to_owned(), Arc::clone(&opened)));
+        Ok((opened, name))
     }
 }

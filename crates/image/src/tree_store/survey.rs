@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tidemill_core::Digest;
-use tidemill_tree::{Walk, WalkError, all_cores, map_all, open_below};
+use tidemill_tree::{Walk, WalkError, all_cores, map_all, open_below, split_path};
 
 use super::content::{digest_of_file, read_buffer};
 use super::listing::{Entry, Kind, Listing, Node, What};
@@ -286,10 +286,7 @@ fn nothing() -> Inside {
 
 /// The directory above a path, opened, and the last name.
 pub(crate) fn above<'a>(root: BorrowedFd<'_>, path: &'a [u8]) -> io::Result<(OwnedFd, &'a [u8])> {
-    let (parent, name): (&[u8], &[u8]) = match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
-    };
+    let (parent, name) = split_path(path);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok((open_below(root, parent, flags)?, name))
 }

@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidemill_tree::split_path;
+
 use super::record::{Content, Dress, Record, RecordKind, Xattr};
 
 /// Bytes of a path in the tree at most: what the kernel takes, without the NUL.
@@ -308,7 +310,7 @@ impl Merged {
             return Ok(());
         }
         let missing = "is not in the archive before it";
-        let (above, last) = split(target);
+        let (above, last) = split_path(target);
         let way = self.resolve(above).map_err(|_| bad(missing))?;
         let found = (self.dir(way.last()).filter(|_| way.missing.is_empty()))
             .and_then(|dir| dir.children.get(last));
@@ -327,7 +329,7 @@ impl Merged {
         if path.is_empty() {
             return Err(MergeError::BadEntry("is the root itself and no directory"));
         }
-        let (above, name) = split(path);
+        let (above, name) = split_path(path);
         let mut way = self.resolve(above)?;
         let names = way.missing.iter().map(Vec::as_slice).chain([name]);
         if names.clone().any(|name| name.len() > NAME_BYTES_MAX) {
@@ -469,7 +471,7 @@ impl Merged {
     /// Removes what lower layers have at a path. That there is nothing is no mistake: another
     /// whiteout may have removed what was above.
     fn white_out(&mut self, path: &[u8]) -> Result<(), MergeError> {
-        let (above, name) = split(path);
+        let (above, name) = split_path(path);
         let Some(above) = self.find_dir(above) else {
             return Ok(());
         };
@@ -543,12 +545,4 @@ impl Merged {
 fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty() && *name != b".")
-}
-
-/// A tidy path as the part above and the last name.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
-    }
 }

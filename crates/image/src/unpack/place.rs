@@ -16,6 +16,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use tidemill_tree::split_path;
 
 use super::contents::path_of;
 use super::file::{set_xattrs, times};
@@ -308,7 +309,7 @@ impl Placer<'_> {
             lacks.xattrs += node.xattrs.len() as u64;
             let mut first: Option<(File, Vec<u8>)> = None;
             for place in places {
-                let (above, name) = split(&place);
+                let (above, name) = split_path(&place);
                 let dir = self.open(above)?;
                 let made = match &first {
                     None => self.make_special(&dir, name, node),
@@ -388,13 +389,6 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
         return name.to_owned();
     }
     [path, b"/", name].concat()
-}
-
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
-    }
 }
 
 /// The place of an error, for people.
