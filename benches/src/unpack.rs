@@ -1,6 +1,7 @@
 //! What it costs to unpack an image of 300 MB, beside `umoci unpack` and `skopeo copy` to a directory; what a
 //! second image costs that has nine tenths of the files; and what ten layers cost a job that starts warm.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -58,11 +59,13 @@ pub(crate) fn run(rounds: usize) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A layout with the images, and a state directory that has them.
+/// A layout with the images, and room for what is made of them.
 struct Scene {
     directory: tempfile::TempDir,
     tidemill: PathBuf,
     manifests: Vec<Value>,
+    /// How many fresh directories there were.
+    made: Cell<u32>,
 }
 
 /// Wall and processor time.
@@ -78,6 +81,7 @@ impl Scene {
             directory: tempfile::tempdir()?,
             tidemill: binary()?,
             manifests: Vec::new(),
+            made: Cell::new(0),
         };
         fs::create_dir_all(scene.layout().join("blobs/sha256"))?;
         let whole: Vec<(u32, u32)> = (0..FILES).map(|number| (number, 0)).collect();
@@ -97,14 +101,7 @@ impl Scene {
         let version = json!({ "imageLayoutVersion": "1.0.0" });
         fs::write(scene.layout().join("oci-layout"), version.to_string())?;
         for image in ["one", "ten", "similar", "repacked"] {
-            let archive = scene.path(&format!("{image}-layout"));
-            scene.single(image, &archive)?;
-            let mut import = scene.tidemill(&["image", "import"]);
-            timed_status(
-                import
-                    .arg(&archive)
-                    .args(["--name", &format!("bench:{image}")]),
-            )?;
+            scene.single(image, &scene.path(&format!("{image}-layout")))?;
         }
         Ok(scene)
     }
@@ -170,60 +167,69 @@ impl Scene {
         Ok(())
     }
 
-    fn tidemill(&self, arguments: &[&str]) -> Command {
+    /// A directory that was never there before. ext4 takes long to find room for new files in directories
+    /// that lost many a short while ago, so nothing is removed between two measurements.
+    fn fresh(&self, name: &str) -> PathBuf {
+        let number = self.made.get() + 1;
+        self.made.set(number);
+        self.path(&format!("{name}-{number}"))
+    }
+
+    fn tidemill(&self, state: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.tidemill);
-        command.env("TIDEMILL_STATE", self.path("state"));
+        command.env("TIDEMILL_STATE", state);
         command.current_dir(self.directory.path()).args(arguments);
         command
     }
 
-    /// Unpacks an image as a whole process: `explain` prepares all that a job needs.
-    fn unpack(&self, image: &str) -> Command {
-        let name = format!("oci:bench:{image}");
-        self.tidemill(&["explain", "--no-workspace", "--image", &name])
+    fn import(&self, state: &Path, image: &str) -> Command {
+        let mut command = self.tidemill(state, &["image", "import"]);
+        command
+            .arg(self.path(&format!("{image}-layout")))
+            .args(["--name", &format!("bench:{image}")]);
+        command
     }
 
-    /// Forgets what was unpacked.
-    fn forget(&self) -> anyhow::Result<()> {
-        let trees = self.path("state/trees");
-        if trees.exists() {
-            fs::remove_dir_all(trees)?;
-        }
-        Ok(())
+    /// Unpacks an image as a whole process: `explain` prepares all that a job needs.
+    fn unpack(&self, state: &Path, image: &str) -> Command {
+        let name = format!("oci:bench:{image}");
+        self.tidemill(state, &["explain", "--no-workspace", "--image", &name])
     }
 
     fn first(&self, image: &str, title: &str, rounds: usize) -> anyhow::Result<String> {
-        let (bundle, copy) = (self.path("bundle"), self.path("copy"));
         let source = format!("{}:{image}", self.layout().display());
         let umoci = || {
             let mut command = Command::new("umoci");
-            command.args(["unpack", "--image", &source]).arg(&bundle);
+            command.args(["unpack", "--image", &source]);
+            command.arg(self.fresh("bundle"));
             command
         };
         let skopeo = |flags: &[&str]| {
             let mut command = Command::new("skopeo");
             command.args(["--insecure-policy", "copy"]).args(flags);
-            let (from, to) = (format!("oci:{source}"), format!("dir:{}", copy.display()));
-            command.args([from, to]);
+            let to = format!("dir:{}", self.fresh("copy").display());
+            command.args([format!("oci:{source}"), to]);
             command
         };
-        let mut subjects = [
+        let mut unpacking = [
             Subject::new("tidemill"),
             Subject::new("umoci unpack"),
             Subject::new("skopeo copy, decompressed"),
+        ];
+        let mut copying = [
+            Subject::new("tidemill image import"),
             Subject::new("skopeo copy, as it is"),
         ];
         for _ in 0..rounds {
-            self.forget()?;
-            subjects[0].add(cost(self.unpack(image))?);
-            subjects[1].add(cost(umoci())?);
-            fs::remove_dir_all(&bundle)?;
-            for (subject, flags) in [(2, &["--dest-decompress"][..]), (3, &[])] {
-                subjects[subject].add(cost(skopeo(flags))?);
-                fs::remove_dir_all(&copy)?;
-            }
+            let state = self.fresh("state");
+            copying[0].add(cost(self.import(&state, image))?);
+            copying[1].add(cost(skopeo(&[]))?);
+            unpacking[0].add(cost(self.unpack(&state, image))?);
+            unpacking[1].add(cost(umoci())?);
+            unpacking[2].add(cost(skopeo(&["--dest-decompress"]))?);
         }
-        Ok(tables(title, &subjects))
+        let unpacked = tables(&format!("{title}, unpacked"), &unpacking);
+        Ok(unpacked + &tables(&format!("{title}, packed bytes only"), &copying))
     }
 
     fn second(
@@ -236,11 +242,14 @@ impl Scene {
         let mut subjects = [Subject::new("the first"), Subject::new("the second")];
         let mut disk = (0, 0);
         for _ in 0..rounds {
-            self.forget()?;
-            subjects[0].add(cost(self.unpack(first))?);
-            disk.0 = self.trees_bytes()?;
-            subjects[1].add(cost(self.unpack(second))?);
-            disk.1 = self.trees_bytes()? - disk.0;
+            let state = self.fresh("state");
+            for image in [first, second] {
+                timed(self.import(&state, image))?;
+            }
+            subjects[0].add(cost(self.unpack(&state, first))?);
+            disk.0 = bytes_of(&state.join("trees"))?;
+            subjects[1].add(cost(self.unpack(&state, second))?);
+            disk.1 = bytes_of(&state.join("trees"))? - disk.0;
         }
         let mut text = tables(&format!("a second image: {title}"), &subjects);
         writeln!(
@@ -254,12 +263,14 @@ impl Scene {
     }
 
     fn warm(&self, rounds: usize) -> anyhow::Result<String> {
+        let state = self.fresh("state");
         let run = |image: &str| {
             let name = format!("oci:bench:{image}");
-            self.tidemill(&["run", "--no-workspace", "--image", &name])
+            self.tidemill(&state, &["run", "--no-workspace", "--image", &name])
         };
         let mut subjects = ["one", "ten"].map(Figures::new);
         for image in ["one", "ten"] {
+            timed(self.import(&state, image))?;
             timed(run(image))?;
         }
         for _ in 0..rounds {
@@ -269,24 +280,24 @@ impl Scene {
         }
         Ok(table("warm start, by layers", "one", &subjects))
     }
+}
 
-    /// Bytes on disk of the store, each file once.
-    fn trees_bytes(&self) -> anyhow::Result<u64> {
-        let (mut bytes, mut seen) = (0, BTreeSet::new());
-        let mut todo = vec![self.path("state/trees")];
-        while let Some(path) = todo.pop() {
-            let metadata = fs::symlink_metadata(&path)?;
-            if seen.insert(metadata.ino()) {
-                bytes += metadata.blocks() * 512;
-            }
-            if metadata.is_dir() {
-                for entry in fs::read_dir(&path)? {
-                    todo.push(entry?.path());
-                }
+/// Bytes on disk below a directory, each file once.
+fn bytes_of(directory: &Path) -> anyhow::Result<u64> {
+    let (mut bytes, mut seen) = (0, BTreeSet::new());
+    let mut todo = vec![directory.to_owned()];
+    while let Some(path) = todo.pop() {
+        let metadata = fs::symlink_metadata(&path)?;
+        if seen.insert(metadata.ino()) {
+            bytes += metadata.blocks() * 512;
+        }
+        if metadata.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                todo.push(entry?.path());
             }
         }
-        Ok(bytes)
     }
+    Ok(bytes)
 }
 
 /// Wall and processor times of one subject.
@@ -336,13 +347,6 @@ fn cost(command: Command) -> anyhow::Result<Cost> {
         wall,
         cpu: children_cpu()? - before,
     })
-}
-
-fn timed_status(command: &mut Command) -> anyhow::Result<()> {
-    let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {said}");
-    Ok(())
 }
 
 /// Processor time of all children that have ended, in hundredths of a second: the fields 16 and 17 of
