@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidemill_core::job::{Image, JobSpec};
+use tidemill_core::job::JobSpec;
 use tidemill_core::oci::OciDigest;
 use tidemill_core::{Attributes, Digest, Layer, Reason};
 
@@ -24,6 +24,7 @@ use crate::host_view::HostView;
 use crate::layer_fault::LayerFault;
 use crate::oci::{ImageLayers, ImageName, ImageTreeError, image_tree_name};
 use crate::overlay::{Way, walk};
+use crate::own_image;
 use crate::plan::PlanError;
 use crate::shared_libs;
 use crate::source::{canonical_dir, canonical_file, owner, refuse_state};
@@ -54,6 +55,11 @@ enum Recipe {
     Command(Arc<CommandLayer>),
     /// A tree that was built before.
     Built,
+    /// Another tree, as a job of this user sees it that is the caller itself.
+    Own {
+        tree: Box<LayerKey>,
+        user: String,
+    },
     /// What another tree has in a directory, with other attributes.
     Dress {
         tree: Box<LayerKey>,
@@ -122,6 +128,7 @@ impl LayerKey {
             | Recipe::Image(..)
             | Recipe::Copy(_)
             | Recipe::Built
+            | Recipe::Own { .. }
             | Recipe::Dress { .. } => None,
         }
     }
@@ -130,6 +137,7 @@ impl LayerKey {
     pub fn made_of(&self) -> Option<&Self> {
         match &self.recipe {
             Recipe::Dress { tree, .. } if tree.command().is_some() => Some(tree),
+            Recipe::Own { tree, .. } => Some(tree),
             _ => None,
         }
     }
@@ -143,6 +151,28 @@ impl LayerKey {
         };
         let order = order::of_tree(&name, attributes);
         dressed(tree, None, attributes, order)
+    }
+
+    /// The key of this tree as a job of this user sees it that is the caller itself.
+    pub(crate) fn for_user(self, user: &str) -> Self {
+        Self {
+            name: own_image::tree_name(&self.name, user),
+            order: Some(order::of_own(&self.name, user)),
+            recipe: Recipe::Own {
+                tree: Box::new(self),
+                user: user.to_owned(),
+            },
+        }
+    }
+
+    /// The same of a tree that is there.
+    fn of_own(tree: Digest, user: &str) -> Self {
+        let tree = Self {
+            name: tree,
+            recipe: Recipe::Built,
+            order: None,
+        };
+        tree.for_user(user)
     }
 
     pub(crate) fn find(&self, trees: &TreeStore) -> Result<String, PlanError> {
@@ -163,7 +193,7 @@ impl fmt::Display for LayerKey {
                 write!(f, "the output of `{}`", command.spec().command().join(" "))
             }
             Recipe::Built => write!(f, "the tree {}", self.name),
-            Recipe::Dress { tree, .. } => fmt::Display::fmt(tree, f),
+            Recipe::Dress { tree, .. } | Recipe::Own { tree, .. } => fmt::Display::fmt(tree, f),
         }
     }
 }
@@ -210,14 +240,8 @@ pub fn layer_keys(
             keys.push(key);
         }
     };
-    match &spec.image {
-        Image::Tar { path } => add(archive_key(path, trees)?),
-        Image::Oci {
-            reference,
-            digest,
-            platform,
-        } => add(image_key(reference, *digest, platform.as_deref(), trees)?),
-        Image::Host | Image::None | Image::Dir { .. } => {}
+    if let Some(image) = own_image::find(spec, host, trees)? {
+        add(image.key);
     }
     for index in 0..spec.layers.len() {
         if let Some(key) = key_at(spec, index, host, trees)? {
@@ -372,6 +396,12 @@ fn file_name(path: &str) -> &str {
 /// # Errors
 /// Why there is none.
 pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerError> {
+    if let Recipe::Own { tree, user } = &key.recipe {
+        let built = own_image::build(&key.name, &tree.name, user, trees)?;
+        return built.ok_or_else(|| LayerError::NotRun {
+            what: tree.to_string(),
+        });
+    }
     trees.get_or_build_with(&key.name, |building| match &key.recipe {
         Recipe::Unpack(archive) => {
             let limits = UnpackLimits::default();
@@ -384,7 +414,7 @@ pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerEr
             }),
         },
         Recipe::Copy(copies) => Ok(copies.build(building, trees.owners())?),
-        Recipe::Command(_) | Recipe::Built => Err(LayerError::NotRun {
+        Recipe::Command(_) | Recipe::Built | Recipe::Own { .. } => Err(LayerError::NotRun {
             what: key.to_string(),
         }),
         Recipe::Dress {

@@ -26,6 +26,7 @@ mod link_warning;
 mod oci;
 mod output_limit;
 mod overlay;
+mod own_image;
 mod placed;
 pub mod plan;
 mod root_links;

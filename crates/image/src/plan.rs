@@ -21,6 +21,7 @@ use crate::host_view::HostView;
 use crate::layer::{self, LayerError};
 use crate::layer_fault::LayerFault;
 use crate::overlay::Found;
+use crate::own_image;
 use crate::root_links;
 use crate::source::{self, canonical_dir};
 use crate::stack::{Source, Stack};
@@ -174,23 +175,16 @@ fn add_image(
                 why: "the image".to_owned(),
             });
         }
-        Image::Tar { path } => {
-            let key = layer::archive_key(path, trees)?;
-            stack.add_image_tree(&Source {
-                path: key.find(trees)?,
-                owners: whole,
-                known_as: path.clone(),
-                why: "the image, unpacked".to_owned(),
-            });
-        }
-        Image::Oci {
-            reference, digest, ..
+        Image::Tar { path: known_as }
+        | Image::Oci {
+            reference: known_as,
+            ..
         } => {
-            let key = layer::image_key(reference, *digest, None, trees)?;
+            let image = own_image::find(spec, host, trees)?.expect("it is built of something");
             stack.add_image_tree(&Source {
-                path: key.find(trees)?,
-                owners: whole,
-                known_as: reference.clone(),
+                path: image.key.find(trees)?,
+                owners: image.owners,
+                known_as: known_as.clone(),
                 why: "the image, unpacked".to_owned(),
             });
         }

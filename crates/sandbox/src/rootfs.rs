@@ -464,6 +464,13 @@ impl Site {
             } => {
                 let directory = make_directories(root, path)?;
                 let describe = || format!("set the owner and mode of {path}");
+                if *job_owned {
+                    let stat = rustix::fs::fstat(&directory).step(describe)?;
+                    // A home that the image has closed to others stays closed.
+                    if stat.st_uid == self.job.uid && stat.st_mode & 0o700 == 0o700 {
+                        return Ok(());
+                    }
+                }
                 if *job_owned && self.job != self.builder {
                     give(&directory, self.job).step(describe)?;
                 }

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tidemill_tests::{Mode, TarEntry, World};
 
-use super::made::{Made, base, in_image, layer};
+use super::made::{Made, base, hard, in_image, layer};
 
 /// An image of somebody who thought of everything.
 fn app() -> Option<Made> {
@@ -67,8 +67,6 @@ fn an_image_says_what_runs_where_as_whom_and_with_what(#[case] mode: Mode) {
     assert_eq!(done.out(), "bye\n0\n/data\n", "{done}");
 }
 
-/// With a workspace the job's user is the caller, and what the image has of that user is not the job's: its
-/// home is all the same.
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
@@ -93,6 +91,130 @@ fn an_image_whose_user_has_a_home_runs_in_a_workspace(#[case] mode: Mode) {
         (0, "heregiven1000\ngiven\nnew\n"),
         "{done}"
     );
+}
+
+/// Says who owns what in the image and in the workspace, and tries what only an owner may do.
+const OWNERS: &str = "stat -c '%n %u:%g %a' /srv/app /srv/app/own /srv/app/roots /srv/other /bin /srv/link; \
+                      cat /srv/app/again; echo more >> /srv/app/own; touch /srv/app/new; chmod 700 /srv/app/own; \
+                      test -O /srv/app/new && test -O /srv/app/own && echo mine; \
+                      test -d /ws && cd /ws && test -O given && echo w > written; :";
+/// What it says.
+const OWNED: &str = "/srv/app 1000:1000 700\n/srv/app/own 1000:1000 600\n/srv/app/roots 0:0 644\n\
+                     /srv/other 42:1000 750\n/bin 0:0 755\n/srv/link 1000:1000 777\nown\nmine\n";
+
+fn owned_entries() -> [TarEntry; 6] {
+    [
+        TarEntry::dir("srv/app").mode(0o700).owner(1000, 1000),
+        TarEntry::file("srv/app/own", "own\n")
+            .mode(0o600)
+            .owner(1000, 1000),
+        TarEntry::file("srv/app/roots", "root's").mode(0o644),
+        hard("srv/app/again", "srv/app/own"),
+        TarEntry::dir("srv/other").mode(0o750).owner(42, 1000),
+        TarEntry::symlink("srv/link", "app").owner(1000, 1000),
+    ]
+}
+
+/// What an image has of the user that the job is belongs to the job, whether it works on files of the caller or
+/// not; and so do those.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_an_image_has_of_the_jobs_user_is_the_jobs_own(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    let mut made = Made::new(vec![base, layer(&owned_entries())]);
+    made.config = json!({ "User": "app" });
+    made.import(&world, "own:1");
+    let given = world.write("work/given", "here");
+    let work = given.parent().unwrap().to_str().unwrap().to_owned();
+    let bind = format!("bind:{work}:/ws:rw");
+    let with_bind = ["--no-workspace", "--grant", &bind];
+    for flags in [
+        &with_bind[..],
+        &["--no-workspace"],
+        &["--workspace", &work, "--write"],
+    ] {
+        let done = world
+            .bare_run(["--image", "oci:own:1"])
+            .args(flags)
+            .args(["--", "/bin/sh", "-c", OWNERS])
+            .run();
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, OWNED),
+            "{flags:?} {done}"
+        );
+    }
+    assert_eq!(
+        std::fs::read(given.with_file_name("written")).unwrap(),
+        b"w\n"
+    );
+    // Another user of the same image: what is theirs is another part of it.
+    let line =
+        "id -u; stat -c %u:%g /srv/other /srv/app /bin; cd /srv/other && test -O . && echo mine";
+    let done = world
+        .bare_run([
+            "--image",
+            "oci:own:1",
+            "--user",
+            "42:43",
+            "--workspace",
+            &work,
+        ])
+        .args(["--", "/bin/sh", "-c", line])
+        .run();
+    let own = "42\n42:1000\n1000:1000\n0:0\nmine\n";
+    assert_eq!((done.code, done.out().as_str()), (0, own), "{done}");
+    // Root of the image, who owns nearly all of it, can change it.
+    let line = "id -u; stat -c %u:%g /bin /srv/app; echo x > /bin/new && stat -c %u:%g /bin/new";
+    let done = world
+        .bare_run([
+            "--image",
+            "oci:own:1",
+            "--user",
+            "0:0",
+            "--workspace",
+            &work,
+        ])
+        .args(["--", "/bin/sh", "-c", line])
+        .run();
+    let own = "0\n0:0\n1000:1000\n0:0\n";
+    assert_eq!((done.code, done.out().as_str()), (0, own), "{done}");
+    let verified = world.call(["cache", "verify", "--format", "json"]);
+    assert_eq!(verified.code, 0, "{verified}");
+}
+
+/// The same of an archive, whose user is named on the command line.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn what_an_archive_has_of_the_jobs_user_is_the_jobs_own(#[case] mode: Mode) {
+    let (Some(world), Some(mut bytes)) = (World::new(mode), base()) else {
+        return;
+    };
+    // Without the blocks at its end, so that more can follow.
+    bytes.truncate(bytes.len() - 1024);
+    bytes.extend(layer(&owned_entries()));
+    let archive = world.write("root.tar", bytes);
+    let image = format!("tar:{}", archive.display());
+    for flags in [&["--no-workspace"][..], &[]] {
+        let done = world
+            .bare_run(["--image", &image, "--user", "app"])
+            .args(flags)
+            .args(["--", "/bin/sh", "-c", OWNERS])
+            .run();
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, OWNED),
+            "{flags:?} {done}"
+        );
+    }
+    let explained = world.call([
+        "explain", "--image", &image, "--user", "app", "--", "/bin/id",
+    ]);
+    assert_eq!(explained.code, 0, "{explained}");
 }
 
 #[test]

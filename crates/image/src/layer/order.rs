@@ -29,6 +29,8 @@ enum Order {
         name: Digest,
         attributes: Attributes,
     },
+    /// A tree that is there, as a job of this user sees it that is the caller itself.
+    Own { tree: Digest, user: String },
     /// The tree of a layer.
     Layer {
         layer: Layer,
@@ -70,6 +72,14 @@ pub(super) fn of_tree(name: &Digest, attributes: &Attributes) -> String {
     .text()
 }
 
+pub(super) fn of_own(tree: &Digest, user: &str) -> String {
+    Order::Own {
+        tree: *tree,
+        user: user.to_owned(),
+    }
+    .text()
+}
+
 pub(super) fn of_layer(layer: &Layer, host: &Surroundings<'_>) -> String {
     Order::Layer {
         layer: layer.clone(),
@@ -103,6 +113,7 @@ pub fn build_order(order: &str, trees: &TreeStore) -> Result<PathBuf, OrderError
             Ok(Some(key.with_layers(layers)))
         }
         Order::Tree { name, attributes } => Ok(Some(LayerKey::of_tree(name, &attributes))),
+        Order::Own { tree, user } => Ok(Some(LayerKey::of_own(tree, &user))),
         Order::Layer {
             layer,
             root,

@@ -146,6 +146,11 @@ impl Building {
         &self.root
     }
 
+    /// The root, opened.
+    pub(super) fn opened(&self) -> BorrowedFd<'_> {
+        self.opened.as_fd()
+    }
+
     /// Adds a file whose content is all in memory.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ impl TreeStore {
     }
 
     /// Points a name at a tree.
-    fn point(&self, name: &Digest, id: &Digest) -> Result<(), TreeStoreError> {
+    pub(super) fn point(&self, name: &Digest, id: &Digest) -> Result<(), TreeStoreError> {
         let link = self.layout.name(name);
         // Nobody else makes one of this name while the lock is held.
         let draft = self
