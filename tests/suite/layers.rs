@@ -5,6 +5,7 @@ mod canonical;
 mod commands;
 mod kinds;
 mod libraries;
+mod marks;
 mod mistakes;
 
 use serde_json::Value;

@@ -53,6 +53,17 @@ pub enum LayerFault {
     /// The image has a file where the output of a command goes.
     #[error("the image has a file at `{COMMAND_OUTPUT}`, where the output of a command goes")]
     NoPlaceForOutput,
+    /// A directory that is used where it is has something that overlayfs would take for an order.
+    #[error(
+        "`{path}` {mark}, by which overlayfs hides or replaces what lies below: a layer with it cannot be laid \
+         over something else"
+    )]
+    Mark {
+        /// The entry on the host.
+        path: String,
+        /// What it is or has.
+        mark: String,
+    },
     /// A program cannot be read.
     #[error("the program `{path}` cannot be read")]
     Program {
@@ -105,6 +116,11 @@ impl LayerFault {
             ),
             Self::BelowFile { above, .. } => format!("write {above}/ for a directory"),
             Self::NoPlaceForOutput => "use another image, or make the layer elsewhere".into(),
+            Self::Mark { .. } => {
+                "remove it; or have the layer copied without such marks, which each of the options owner, \
+                 mode and mtime does; or choose a destination of its own"
+                    .into()
+            }
             Self::Program { source, .. } => source.hint(),
             Self::LibraryMissing { .. } => {
                 "install it, or run ldconfig if it lies in a directory of /etc/ld.so.conf; what is found \
@@ -128,6 +144,7 @@ impl LayerFault {
             | Self::BelowFile { .. } => ReasonCode::BadSpec,
             Self::NoSuchDir { .. }
             | Self::NoPlaceForOutput
+            | Self::Mark { .. }
             | Self::Program { .. }
             | Self::LibraryMissing { .. }
             | Self::TooManyLibraries { .. } => ReasonCode::Layer,

@@ -23,6 +23,7 @@ mod host_view;
 mod layer;
 mod layer_fault;
 mod link_warning;
+mod marks;
 mod oci;
 mod output_limit;
 mod overlay;

@@ -417,7 +417,7 @@ impl Stack {
     }
 
     /// What `path` shows, whose last name is `name` and whose directory is the overlay of `dirs`.
-    fn look(&self, path: &str, name: &str, dirs: &[Tree]) -> Found {
+    pub(crate) fn look(&self, path: &str, name: &str, dirs: &[Tree]) -> Found {
         if let Some(mount) = self.mounts.iter().rev().find(|mount| mount.dest == path) {
             return look_in_mount(mount);
         }

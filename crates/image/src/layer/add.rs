@@ -7,6 +7,7 @@ use tidemill_core::root::Owners;
 use super::{LayerKey, Surroundings, below, file_name, find_matches, is_few, key_at, layer_dir};
 use crate::glob::Matches;
 use crate::host_view::HostView;
+use crate::marks;
 use crate::placed;
 use crate::plan::PlanError;
 use crate::shared_libs;
@@ -86,7 +87,11 @@ impl Adder<'_> {
         let fallback = whole_or(dest, self.host, owner(&metadata));
         let owners = self.owners_of(layer, fallback);
         let source = match key {
-            None => in_place(path, owners),
+            None => {
+                let source = in_place(path, owners);
+                marks::refuse(self.stack, &source, dest)?;
+                source
+            }
             Some(key) => copied(&key, path, owners, self.trees)?,
         };
         self.stack.add_dir(&source, dest, self.trees)
