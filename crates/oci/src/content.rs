@@ -9,10 +9,12 @@
 //! partial/new-…         bytes whose digest is not known yet; held the same way, else a leftover
 //! index.lock            held by who changes the names
 //! lock                  held shared by who brings blobs that no name leads to yet
+//! errands/<hex>         what one process does for all that want it, see `errand`
 //! ```
 //!
 //! Any number of processes use it at once.
 
+mod errand;
 mod new_blob;
 mod partial;
 
@@ -27,6 +29,7 @@ use rustix::io::Errno;
 use tidemill_blob::new_locked;
 use tidemill_core::ByteSize;
 
+pub use self::errand::{Errand, Look, Wanted};
 pub use self::new_blob::{Committed, NewBlob};
 pub use self::partial::{Begun, Partial};
 use crate::digest::{Hasher, OciDigest, digest_of, from_hex};
@@ -251,6 +254,19 @@ impl Content {
         }
     }
 
+    /// How many bytes of a blob are here: all, or those that have come of it.
+    pub fn arrived(&self, descriptor: &Descriptor) -> Result<u64, ContentError> {
+        if self.has(descriptor)? {
+            return Ok(descriptor.size);
+        }
+        let path = self.partial_path(&descriptor.digest);
+        match fs::symlink_metadata(&path) {
+            Ok(part) => Ok(part.len().min(descriptor.size)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(ContentError::of("look at", &path, error)),
+        }
+    }
+
     /// Opens a blob for reading. Its bytes are not checked again.
     pub fn open_blob(&self, digest: &OciDigest) -> Result<File, ContentError> {
         let path = self.path(digest);
@@ -406,6 +422,7 @@ impl Content {
             return Ok(None);
         }
         let is_needed = needed()?;
+        self.sweep_errands();
         let mut freed = 0;
         for blob in self.list()? {
             if !is_needed(&blob.digest) && self.remove(&blob.digest)? {

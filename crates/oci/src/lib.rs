@@ -18,7 +18,8 @@ mod shown;
 
 pub use config::{ConfigError, ImageConfig};
 pub use content::{
-    Begun, Committed, Content, ContentError, Hold, NewBlob, Partial, PartialBlob, StoredBlob,
+    Begun, Committed, Content, ContentError, Errand, Hold, Look, NewBlob, Partial, PartialBlob,
+    StoredBlob, Wanted,
 };
 pub use digest::{Hasher, OciDigest, ParseOciDigestError, digest_of};
 pub use image::{Image, ImageError};

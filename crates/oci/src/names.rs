@@ -142,9 +142,14 @@ impl Names {
     /// Gives a name to an image, and answers what had it before. The manifest must be in the store, held by
     /// a [`Hold`](crate::Hold) if nothing else leads to it.
     pub fn set(&self, named: &Named) -> Result<Option<Named>, NamesError> {
+        let new = entry(named);
         self.change(|manifests| {
+            // Many may say the same at once, and then nothing is written.
+            if manifests.contains(&new) {
+                return Some(named.clone());
+            }
             let before = take(manifests, &named.reference);
-            manifests.push(entry(named));
+            manifests.push(new);
             before
         })
     }

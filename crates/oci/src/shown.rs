@@ -11,7 +11,7 @@ pub(crate) fn shown(error: &impl Display) -> String {
     let mut safe = String::new();
     for character in text.chars().take(CHARS_MAX) {
         if character.is_control() {
-            safe.extend(character.escape_unicode());
+            safe.extend(character.escape_default());
         } else {
             safe.push(character);
         }

@@ -52,6 +52,11 @@ impl Address {
         })
     }
 
+    /// What all its addresses begin with.
+    pub(crate) const fn base(&self) -> &Url {
+        &self.base
+    }
+
     /// The repository, as tokens are asked for it.
     pub(crate) fn repository(&self) -> &str {
         &self.repository

@@ -1,6 +1,4 @@
-//! Layers and configurations: streamed to disk, gone on with where they broke off, checked at the end.
-
-use std::time::Duration;
+//! Layers: streamed to disk, gone on with where they broke off, checked at the end.
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE};
@@ -10,14 +8,13 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::client::{Ask, Failed, RegistryError, Session};
+use crate::errand::BUSY_WAIT;
 use crate::progress::{Progress, Watch};
 use crate::retry::Tries;
 
 /// Pieces of an answer that wait for the disk: what bounds the memory of one download, together with the
 /// size of a piece, which the HTTP library bounds to some hundred kilobytes.
 const WAITING_PIECES_MAX: usize = 8;
-/// How often it is looked whether another process is done with a blob.
-const BUSY_WAIT: Duration = Duration::from_millis(50);
 
 /// Why a blob did not come.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +62,8 @@ pub(crate) async fn fetch(
             Begun::Busy => {
                 if !is_waiting {
                     watch.tell(&Progress::Waiting {
-                        digest: descriptor.digest,
+                        digest: Some(descriptor.digest),
+                        problem: None,
                     });
                 }
                 is_waiting = true;

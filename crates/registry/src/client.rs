@@ -222,10 +222,12 @@ pub enum RegistryError {
         problem: String,
     },
     /// It was tried again and again.
-    #[error("gave up after {tries} {}", if *tries == 1 { "try" } else { "tries in a row" })]
+    #[error("gave up after {tries} {}{}", if *tries == 1 { "try" } else { "tries in a row" }, until(*asked))]
     GaveUp {
         /// How often.
         tries: u32,
+        /// The wait that the registry asks for, if that is too long.
+        asked: Option<Duration>,
         /// What went wrong the last time.
         #[source]
         source: Box<Self>,
@@ -240,6 +242,15 @@ fn colon(said: &str) -> String {
     }
 }
 
+fn until(asked: Option<Duration>) -> String {
+    asked.map_or_else(String::new, |asked| {
+        format!(
+            ", for the registry wants to be asked again after {} s only",
+            asked.as_secs()
+        )
+    })
+}
+
 const fn who(signed_in: bool) -> &'static str {
     if signed_in {
         "you"
@@ -249,6 +260,46 @@ const fn who(signed_in: bool) -> &'static str {
 }
 
 impl RegistryError {
+    /// Who was asked.
+    pub fn host(&self) -> &str {
+        match self {
+            Self::Address { host, .. }
+            | Self::Host { host, .. }
+            | Self::Credentials { host, .. }
+            | Self::Tls { host, .. }
+            | Self::Transport { host, .. }
+            | Self::Stalled { host, .. }
+            | Self::Slow { host, .. }
+            | Self::Status { host, .. }
+            | Self::NotFound { host, .. }
+            | Self::Denied { host, .. }
+            | Self::SignIn { host, .. }
+            | Self::Redirects { host, .. }
+            | Self::Wrong { host, .. } => host,
+            Self::GaveUp { source, .. } => source.host(),
+        }
+    }
+
+    /// What went wrong, in a few words, beside [`RegistryError::host`].
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Status { status, .. } => status.to_string(),
+            Self::Stalled { after, .. } => format!("nothing came for {} s", after.as_secs_f32()),
+            Self::Slow { after, .. } => format!("too little came in {} s", after.as_secs_f32()),
+            Self::Transport { source, .. } => source.to_string(),
+            Self::Wrong { problem, .. } => format!("what came is wrong: {problem}"),
+            Self::GaveUp { source, .. } => source.brief(),
+            Self::Address { .. }
+            | Self::Host { .. }
+            | Self::Credentials { .. }
+            | Self::Tls { .. }
+            | Self::NotFound { .. }
+            | Self::Denied { .. }
+            | Self::SignIn { .. }
+            | Self::Redirects { .. } => self.to_string(),
+        }
+    }
+
     /// What to do next.
     pub fn hint(&self) -> String {
         match self {
@@ -338,14 +389,20 @@ impl Failed {
             return Err(self.error);
         }
         match tries.failed(bytes, self.asked, self.is_unreached) {
-            Next::GiveUp { tries } => Err(RegistryError::GaveUp {
-                tries,
+            Next::GiveUp { tries: made } => Err(RegistryError::GaveUp {
+                tries: made,
+                asked: self.asked.filter(|asked| tries.is_too_long(*asked)),
                 source: Box::new(self.error),
             }),
             Next::Wait(after) => {
                 let problem = chain(&self.error);
                 tracing::debug!(%problem, ?after, "another try");
-                watch.tell(&Progress::Retrying { problem, after });
+                watch.tell(&Progress::Retrying {
+                    host: self.error.host().to_owned(),
+                    brief: self.error.brief(),
+                    problem,
+                    after,
+                });
                 tokio::time::sleep(after).await;
                 Ok(())
             }
@@ -354,7 +411,7 @@ impl Failed {
 }
 
 /// An error with its causes, in one line.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {

@@ -23,13 +23,19 @@ pub enum Progress {
         /// Bytes of it.
         bytes: u64,
     },
-    /// Another process of this machine fetches the blob; it is waited for.
+    /// Another process of this machine fetches it, and is waited for.
     Waiting {
-        /// The blob.
-        digest: OciDigest,
+        /// The blob; none if it is the whole image.
+        digest: Option<OciDigest>,
+        /// What that one waits for, if it does: a registry, and what is wrong with it.
+        problem: Option<String>,
     },
     /// Something went wrong and is tried again.
     Retrying {
+        /// Who was asked.
+        host: String,
+        /// What went wrong, in a few words.
+        brief: String,
         /// What went wrong.
         problem: String,
         /// How long is waited before.
@@ -52,7 +58,8 @@ impl Watch {
         Self::new(|_| {})
     }
 
-    pub(crate) fn tell(&self, progress: &Progress) {
+    /// Tells a step.
+    pub fn tell(&self, progress: &Progress) {
         (self.0)(progress);
     }
 }

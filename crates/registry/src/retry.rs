@@ -97,7 +97,7 @@ impl Tries {
         }
         self.bytes = self.bytes.max(bytes);
         self.failed += 1;
-        let too_long = asked.is_some_and(|asked| asked > self.patience.asked_wait_max);
+        let too_long = asked.is_some_and(|asked| self.is_too_long(asked));
         let most = match is_unreached {
             true => self.patience.tries.min(UNREACHED_TRIES),
             false => self.patience.tries,
@@ -106,6 +106,11 @@ impl Tries {
             return Next::GiveUp { tries: self.failed };
         }
         Next::Wait(asked.unwrap_or_else(|| self.chosen_wait()))
+    }
+
+    /// True for a wait that a registry asks for and does not get.
+    pub(crate) fn is_too_long(&self, asked: Duration) -> bool {
+        asked > self.patience.asked_wait_max
     }
 
     fn chosen_wait(&self) -> Duration {

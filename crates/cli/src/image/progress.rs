@@ -23,7 +23,7 @@ struct Seen {
 }
 
 /// Shows people what a pull of this name does.
-pub(super) fn watch(name: &str, ui: &Ui) -> Watch {
+pub(crate) fn watch(name: &str, ui: &Ui) -> Watch {
     let (name, ui) = (name.to_owned(), ui.clone());
     let now = Instant::now();
     let seen = Mutex::new(Seen {
@@ -52,12 +52,20 @@ pub(super) fn watch(name: &str, ui: &Ui) -> Watch {
                 seen.blobs.insert(*digest, *bytes);
                 draw(&mut seen, &name, &ui);
             }
-            Progress::Waiting { .. } => {
+            Progress::Waiting { digest, problem } => {
+                let what = if digest.is_some() {
+                    "a part of it"
+                } else {
+                    "it"
+                };
+                let why = problem.as_ref().map_or_else(String::new, |problem| {
+                    format!(" (that one waits for {})", plain(problem))
+                });
                 ui.note(&format!(
-                    "{name}: another process fetches a part of it; waiting for that"
+                    "{name}: another process fetches {what}; waiting for that{why}"
                 ));
             }
-            Progress::Retrying { problem, after } => {
+            Progress::Retrying { problem, after, .. } => {
                 let problem = plain(problem);
                 ui.note(&format!(
                     "{name}: {problem}; trying again in {}",

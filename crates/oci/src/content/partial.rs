@@ -164,7 +164,7 @@ impl Partial {
 }
 
 /// True if an open file is still the one at its path.
-fn is_at(file: &File, path: &std::path::Path) -> io::Result<bool> {
+pub(super) fn is_at(file: &File, path: &std::path::Path) -> io::Result<bool> {
     let open = file.metadata()?;
     match std::fs::symlink_metadata(path) {
         Ok(there) => Ok(there.dev() == open.dev() && there.ino() == open.ino()),

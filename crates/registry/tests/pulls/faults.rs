@@ -250,10 +250,10 @@ fn what_the_registry_asks_for_is_waited() {
     assert!(started.elapsed() >= Duration::from_secs(1));
     let told = told.lock().unwrap();
     let waits = told.iter().filter(|progress| {
-        matches!(progress, Progress::Retrying { problem, after }
+        matches!(progress, Progress::Retrying { problem, after, .. }
             if after.as_secs() == 1 && problem.contains("429 Too Many Requests"))
     });
-    assert_eq!(waits.count(), 1, "{told:?}");
+    assert_eq!(waits.count(), 2, "configuration and layer: {told:?}");
     assert!(told.contains(&Progress::Planned {
         blobs: 1,
         bytes: 1000

@@ -12,3 +12,4 @@ mod plain;
 mod redirects;
 mod refused;
 mod sign_in;
+mod together;
