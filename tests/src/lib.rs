@@ -12,6 +12,7 @@
 //! | `TIDEMILL_TEST_RUNS` | how many runs the test for left-overs makes (default 500) |
 
 mod binary;
+mod debian;
 mod host;
 mod leavings;
 mod mode;
@@ -26,6 +27,7 @@ mod trial;
 mod world;
 
 pub use binary::{binary, kept, probe};
+pub use debian::debian;
 pub use host::{Doctor, has_program};
 pub use leavings::Leavings;
 pub use mode::{Account, Mode};

@@ -7,5 +7,6 @@ mod line;
 mod made;
 mod named;
 mod pulled;
+mod real;
 mod registry;
 mod signed_in;

@@ -2,12 +2,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 
 use rstest::rstest;
 use tidemill_tests::{
-    Mode, TarEntry, World, busybox_root, busybox_tar, has_program, kept, skip, tree, write_tar,
+    Mode, TarEntry, World, busybox_root, busybox_tar, debian, skip, tree, write_tar,
 };
 
 /// Shows owners and permissions of the files that the small root has.
@@ -258,60 +257,6 @@ fn slow_a_debian_tree_works(#[case] mode: Mode) {
         let done = world.job(text).args(flags).run();
         assert_eq!((done.code, done.out()), (0, out), "{done}");
     }
-}
-
-/// An archive of a small Debian system, made once and kept beside the build.
-fn debian() -> Result<PathBuf, String> {
-    if !Mode::suite_is_root() {
-        return Err("only root can make a Debian tree".to_owned());
-    }
-    if !has_program("debootstrap") {
-        return Err("debootstrap is missing".to_owned());
-    }
-    let (kept, _guard) = kept("debian-bookworm.tar");
-    if kept.exists() {
-        return Ok(kept);
-    }
-    let work = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let root = work.path().join("root");
-    let packages = "--include=python3-minimal,ca-certificates";
-    let output = Command::new("timeout")
-        .args([
-            "300",
-            "debootstrap",
-            "--variant=minbase",
-            packages,
-            "bookworm",
-        ])
-        .arg(&root)
-        .output()
-        .map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stdout);
-        let last = said.lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(format!(
-            "debootstrap failed (is its mirror reachable?): {last}"
-        ));
-    }
-    let draft = kept.with_extension("draft");
-    let packed = Command::new("tar")
-        .args([
-            "--one-file-system",
-            "--exclude=./dev/*",
-            "--exclude=./var/cache/apt/archives/*.deb",
-        ])
-        .arg("-cf")
-        .arg(&draft)
-        .arg("-C")
-        .arg(&root)
-        .arg(".")
-        .status()
-        .map_err(|error| error.to_string())?;
-    if !packed.success() {
-        return Err("tar failed".to_owned());
-    }
-    fs::rename(&draft, &kept).map_err(|error| error.to_string())?;
-    Ok(kept)
 }
 
 #[rstest]
