@@ -2,7 +2,11 @@
 //! images that are wrong.
 
 mod config;
+mod digests;
+mod fake;
+mod fetched;
 mod layers;
 mod locked;
 mod made;
 mod refused;
+mod together;

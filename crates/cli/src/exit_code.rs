@@ -6,7 +6,7 @@ use tidemill_ledger::Snapshot;
 use crate::failure::FailureKind;
 
 /// A time limit ended it.
-pub(crate) const TIMED_OUT: u8 = 124;
+pub(crate) const TIMED_OUT: u8 = FailureKind::Late.exit_code();
 /// Tidemill could not run it, or does not know how it ended.
 pub(crate) const UNABLE: u8 = FailureKind::Unable.exit_code();
 /// The program is there and cannot be executed.

@@ -121,6 +121,8 @@ pub(crate) enum FailureKind {
     Unable,
     /// Something that this machine cannot do, found by `doctor`.
     Unsupported,
+    /// A time limit was reached before there was anything to record.
+    Late,
     /// Ctrl-C or the like, before there was anything to cancel.
     Interrupted,
     /// Nobody reads standard output any more.
@@ -135,6 +137,7 @@ impl FailureKind {
         match self {
             Self::Usage => ReasonCode::BadSpec,
             Self::Unable | Self::Unsupported => ReasonCode::Sandbox,
+            Self::Late => ReasonCode::PrepareTime,
             Self::Interrupted | Self::ReaderGone => ReasonCode::Cancelled,
             Self::State | Self::Internal => ReasonCode::Internal,
         }
@@ -145,6 +148,8 @@ impl FailureKind {
         match self {
             Self::Unsupported => 1,
             Self::Usage => 2,
+            // As for a record that says so.
+            Self::Late => 124,
             Self::State | Self::Unable | Self::Internal => 125,
             // What a shell shows for a process that SIGINT ended, and one that SIGPIPE ended.
             Self::Interrupted => 130,

@@ -15,7 +15,8 @@ mod tag;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::pull::{client, fetch};
+pub(crate) use self::progress::watch;
+pub(crate) use self::pull::{client, not_pulled};
 
 use tidemill_hub::StateDir;
 use tidemill_oci::{Content, Names, Platform, Reference};

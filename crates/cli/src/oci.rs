@@ -1,20 +1,26 @@
 //! OCI images as roots of jobs: from a reference to what the image says, and from a manifest to its layers.
 //!
-//! A spec is resolved before it is recorded: which manifest it is, the command, the environment. What is
-//! not here yet is pulled. Which digest a tag stands for is remembered in two places: the names in the state
+//! A spec is resolved before it is recorded: which manifest it is, the command, the environment. For that
+//! the registry is asked for manifest and configuration; the layers are fetched when the job waits for them,
+//! see [`StoredImages`]. Which digest a tag stands for is remembered in two places: the names in the state
 //! directory, which `image pull` renews, and a [lock file](lock_file) in the project, for others and for later.
 
+mod fetching;
 mod lock_file;
+mod preparing;
+mod stored;
 
-use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tidemill_core::JobSpec;
 use tidemill_core::job;
 use tidemill_core::oci::{ImageConfig, OciDigest};
-use tidemill_image::{ImageLayer, ImageLayers, ImageName};
-use tidemill_oci::{Content, Descriptor, Image, Named, Names, Platform, Reference};
-use tidemill_registry::Watch;
-use tidemill_runner::{Cause, OciImages, chain};
+use tidemill_oci::{Content, Image, Named, Platform, Reference};
+use tidemill_registry::{Lookup, Resolved, Watch};
+
+pub(crate) use self::preparing::Preparing;
+pub(crate) use self::stored::StoredImages;
 
 use self::lock_file::LockFile;
 
@@ -22,7 +28,10 @@ use crate::args::GlobalArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::image;
 use crate::session;
-use crate::ui::Ui;
+use crate::ui::{QUIET_FOR, Ui, time};
+
+/// How often the status line is looked at while a registry is asked.
+const TICK: Duration = Duration::from_millis(250);
 
 /// How an image's reference becomes one image.
 #[derive(Debug, Clone, Copy)]
@@ -30,18 +39,30 @@ pub(crate) struct Resolving<'a> {
     pub(crate) global: &'a GlobalArgs,
     /// True if only what the lock file has is good.
     pub(crate) is_locked: bool,
+    /// How long that may take.
+    pub(crate) preparing: Preparing,
     pub(crate) ui: &'a Ui,
 }
 
-/// An image of the spec, found here or pulled.
+/// A spec that says everything.
+#[derive(Debug)]
+pub(crate) struct Resolution {
+    pub(crate) spec: JobSpec,
+    /// Its images of which layers are missing.
+    pub(crate) pending: Vec<Resolved>,
+}
+
+/// An image of the spec.
 struct Found {
     named: Named,
     image: Image,
+    /// Layers of it are missing.
+    pending: Option<Resolved>,
 }
 
 impl Resolving<'_> {
     /// The spec with everything that its OCI image says. A spec without one comes back as it is.
-    pub(crate) fn resolve(&self, spec: JobSpec) -> Result<JobSpec, Failure> {
+    pub(crate) fn resolve(&self, spec: JobSpec) -> Result<Resolution, Failure> {
         let job::Image::Oci {
             reference,
             digest,
@@ -53,13 +74,35 @@ impl Resolving<'_> {
                 return Err(Failure::new(FailureKind::Usage, message)
                     .hint("leave it out, or name an image: --image oci:REF"));
             }
-            return Ok(spec);
+            return Ok(Resolution {
+                spec,
+                pending: Vec::new(),
+            });
         };
-        let wanted = image::reference(reference)?;
-        let platform = image::platform(platform.as_deref())?;
         let mut lock = LockFile::of(&spec)?;
+        let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
+        let config = config_of(&found);
+        let spec = spec.resolve(&config).map_err(|error| {
+            Failure::new(FailureKind::Usage, error.to_string()).hint(error.hint())
+        })?;
+        Ok(Resolution {
+            spec,
+            pending: found.pending.into_iter().collect(),
+        })
+    }
+
+    /// The image that a name means: by its digest, by the lock file, by what is here, else by its registry.
+    /// A lock file holds it from then on.
+    fn look_up(
+        &self,
+        reference: &str,
+        digest: Option<&OciDigest>,
+        platform: Option<&str>,
+        lock: &mut Option<LockFile>,
+    ) -> Result<Found, Failure> {
+        let wanted = image::reference(reference)?;
+        let platform = image::platform(platform)?;
         let pinned = digest
-            .as_ref()
             .or_else(|| wanted.digest())
             .or_else(|| lock.as_ref()?.digest(&wanted));
         let pinned = match pinned {
@@ -77,31 +120,39 @@ impl Resolving<'_> {
             self.ui
                 .note(&format!("{name} is held to its digest in {path}"));
         }
-        let config = config_of(&found);
-        spec.resolve(&config)
-            .map_err(|error| Failure::new(FailureKind::Usage, error.to_string()).hint(error.hint()))
+        Ok(found)
     }
 
-    /// The image that is here, if it is whole; else it is pulled.
+    /// The image that has the name here; else the registry is asked.
     fn find(&self, wanted: &Reference, platform: &Platform) -> Result<Found, Failure> {
         let (content, names) = image::stored(self.global)?;
-        let named = names.get(wanted).map_err(|error| {
+        let state = |error: &dyn std::error::Error, hint: &str| {
             Failure::new(FailureKind::State, "the images cannot be used")
-                .because(&error)
-                .hint(error.hint())
-        })?;
+                .because(error)
+                .hint(hint)
+        };
+        // From here on nothing of it is removed.
+        let hold = content
+            .hold()
+            .map_err(|error| state(&error, error.hint()))?;
+        let named = names
+            .get(wanted)
+            .map_err(|error| state(&error, error.hint()))?;
         if let Some(named) = &named
             && platform.accepts(&named.platform)
         {
-            match whole(&content, &named.manifest) {
-                Ok(image) => {
-                    return Ok(Found {
-                        named: named.clone(),
-                        image,
-                    });
-                }
-                Err(problem) if named.is_local => return Err(not_whole(named, &problem)),
-                Err(_) => {}
+            let problem = match Image::load(&content, &named.manifest) {
+                Ok(image) => match first_missing(&image, &content) {
+                    None => return Ok(Found::whole(named.clone(), image)),
+                    Some(_) if !named.is_local => {
+                        return Ok(Found::pending(Resolved::known(named.clone(), image, hold)));
+                    }
+                    Some(problem) => problem,
+                },
+                Err(error) => error.to_string(),
+            };
+            if named.is_local {
+                return Err(not_whole(named, &problem));
             }
         }
         // A registry may have another image of that name, and nobody asked for that one.
@@ -115,24 +166,111 @@ impl Resolving<'_> {
                 "import or tag one for {platform}, or pull it: tidemill image pull {name}"
             )));
         }
-        let pulled = image::fetch(&content, wanted, platform, false, self.ui)?;
-        Ok(Found {
-            named: pulled.named,
-            image: pulled.image,
-        })
+        drop(hold);
+        let resolved = self.ask(&content, wanted, platform)?;
+        if first_missing(resolved.image(), &content).is_some() {
+            return Ok(Found::pending(resolved));
+        }
+        // Another name led to all of it.
+        names
+            .set(resolved.named())
+            .map_err(|error| state(&error, error.hint()))?;
+        let found = Found::whole(resolved.named().clone(), resolved.image().clone());
+        resolved.settle();
+        Ok(found)
+    }
+
+    /// Asks the registry what a name means, as long as there is time.
+    fn ask(
+        &self,
+        content: &Content,
+        wanted: &Reference,
+        platform: &Platform,
+    ) -> Result<Resolved, Failure> {
+        let client = image::client(false)?;
+        let short = wanted.to_short();
+        let waits = Arc::new(Mutex::new(format!(
+            "waiting for registry {} to say what it is",
+            wanted.registry()
+        )));
+        let watch = {
+            let (waits, short) = (Arc::clone(&waits), short.clone());
+            let shown = image::watch(&short, self.ui);
+            Watch::new(move |progress| {
+                if let Some(text) = fetching::waits_for(&short, progress) {
+                    *waits.lock().unwrap_or_else(PoisonError::into_inner) = text;
+                }
+                shown.tell(progress);
+            })
+        };
+        let waits = || waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lookup = Lookup::IfUnknown;
+        let asked = session::runtime()?.block_on(async {
+            let resolve = client.resolve(wanted, platform, content, lookup, &watch);
+            tokio::pin!(resolve);
+            let mut ticks = tokio::time::interval(TICK);
+            let late = tokio::time::sleep(self.preparing.left());
+            tokio::pin!(late);
+            loop {
+                tokio::select! {
+                    asked = &mut resolve => {
+                        break asked.map_err(|error| image::not_pulled(&short, &error));
+                    }
+                    () = &mut late => break Err(self.late(&short, &waits())),
+                    _ = tokio::signal::ctrl_c() => {
+                        let message = format!("interrupted before the job began, {}", waits());
+                        break Err(Failure::new(FailureKind::Interrupted, message));
+                    }
+                    _ = ticks.tick() => {
+                        if self.preparing.spent() > QUIET_FOR {
+                            self.ui.status(&format!("looking up {short}: {}", waits()));
+                        }
+                    }
+                }
+            }
+        });
+        self.ui.quiet();
+        asked
+    }
+
+    fn late(&self, short: &str, waits: &str) -> Failure {
+        let message = format!(
+            "the time limit of {} for preparing was reached before it was known what {short} is",
+            time(self.preparing.limit())
+        );
+        let mut failure = Failure::new(FailureKind::Late, message);
+        failure.causes.push(waits.to_owned());
+        failure.hint(
+            "if it needs longer, raise the limit with --prepare-timeout; an image that was pulled              before needs no registry",
+        )
     }
 }
 
-/// The image of a manifest with all its blobs, or what is wrong with it.
-fn whole(content: &Content, manifest: &Descriptor) -> Result<Image, String> {
-    let image = Image::load(content, manifest).map_err(|error| error.to_string())?;
-    match image
-        .missing(content)
-        .map_err(|error| error.to_string())?
-        .first()
-    {
-        None => Ok(image),
-        Some(blob) => Err(format!("its blob {} is gone", blob.digest)),
+impl Found {
+    const fn whole(named: Named, image: Image) -> Self {
+        Self {
+            named,
+            image,
+            pending: None,
+        }
+    }
+
+    fn pending(resolved: Resolved) -> Self {
+        Self {
+            named: resolved.named().clone(),
+            image: resolved.image().clone(),
+            pending: Some(resolved),
+        }
+    }
+}
+
+/// What is not here of an image, for people.
+fn first_missing(image: &Image, content: &Content) -> Option<String> {
+    match image.missing(content) {
+        Ok(missing) => missing
+            .first()
+            .map(|blob| format!("its blob {} is gone", blob.digest)),
+        Err(error) => Some(error.to_string()),
     }
 }
 
@@ -196,98 +334,5 @@ fn config_of(found: &Found) -> ImageConfig {
         env: config.env.clone(),
         workdir: config.working_dir.clone(),
         user: config.user.clone(),
-    }
-}
-
-/// The images of a state directory, for a runner.
-#[derive(Debug, Clone)]
-pub(crate) struct StoredImages {
-    directory: PathBuf,
-}
-
-impl StoredImages {
-    /// Those in the directory of a state directory.
-    pub(crate) fn new(state_dir: &Path) -> Self {
-        Self {
-            directory: image::directory(state_dir),
-        }
-    }
-}
-
-impl OciImages for StoredImages {
-    fn with_layers(
-        &self,
-        wanted: &ImageName,
-        unpack: &mut dyn FnMut(ImageLayers) -> Result<PathBuf, Cause>,
-    ) -> Result<PathBuf, Cause> {
-        let opened = Content::open(&self.directory);
-        let content = opened.map_err(|error| cause(&error, error.hint()))?;
-        // Nobody removes a blob as long as it is held.
-        let hold = content
-            .hold()
-            .map_err(|error| cause(&error, error.hint()))?;
-        let image = match load(&content, &wanted.manifest) {
-            Some(image) => image,
-            None => pull(wanted, &content)?,
-        };
-        let layers = image.manifest.layers.iter().zip(&image.config.diff_ids);
-        let layers = layers.map(|(layer, diff_id)| ImageLayer {
-            blob: content.path(&layer.descriptor.digest),
-            digest: layer.descriptor.digest,
-            diff_id: *diff_id,
-        });
-        let unpacked = unpack(ImageLayers {
-            manifest: wanted.manifest,
-            known_as: wanted.reference.clone(),
-            layers: layers.collect(),
-        });
-        drop(hold);
-        unpacked
-    }
-}
-
-/// The image that is here, if it is whole.
-fn load(content: &Content, manifest: &OciDigest) -> Option<Image> {
-    let descriptor = Descriptor {
-        media_type: String::new(),
-        digest: *manifest,
-        size: content.size(manifest).ok()??,
-    };
-    let image = Image::load(content, &descriptor).ok()?;
-    let is_whole = image
-        .missing(content)
-        .is_ok_and(|missing| missing.is_empty());
-    is_whole.then_some(image)
-}
-
-/// Fetches an image that was here when the job was made, and is not any more.
-fn pull(wanted: &ImageName, content: &Content) -> Result<Image, Cause> {
-    let failed = |failure: Failure| Cause {
-        message: failure.message,
-        hint: failure.hints.into_iter().next(),
-    };
-    let reference = image::reference(&wanted.reference).map_err(failed)?;
-    let platform = image::platform(wanted.platform.as_deref()).map_err(failed)?;
-    let known = Names::new(content).get(&reference.with_digest(wanted.manifest));
-    if let Ok(Some(named)) = known
-        && named.is_local
-    {
-        return Err(failed(not_whole(&named, "a part of it is gone")));
-    }
-    let client = image::client(false).map_err(failed)?;
-    let pulled = session::runtime().map_err(failed)?.block_on(client.pull(
-        &reference.with_digest(wanted.manifest),
-        &platform,
-        content,
-        &Watch::nobody(),
-    ));
-    let pulled = pulled.map_err(|error| cause(&error, &error.hint()))?;
-    Ok(pulled.image)
-}
-
-fn cause(error: &dyn std::error::Error, hint: &str) -> Cause {
-    Cause {
-        message: chain(error),
-        hint: Some(hint.to_owned()),
     }
 }

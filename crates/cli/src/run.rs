@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, JobSpec, Millis, ReasonCode, signal_name};
+use tidemill_core::{Attempt, ExecutionId, JobSpec, ReasonCode, signal_name};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -42,7 +42,7 @@ use crate::diagnostics::render;
 use crate::exit_code::{self, Interrupt};
 use crate::failure::{Failure, FailureKind};
 use crate::job::{self, CheckedJob};
-use crate::oci::Resolving;
+use crate::oci::{Preparing, Resolution, Resolving};
 use crate::output::Output;
 use crate::result_file::{NotRecorded, ResultFile};
 use crate::session;
@@ -56,15 +56,17 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<u8, Fa
         .as_deref()
         .map(ResultFile::new)
         .transpose()?;
-    let ended = checked(args, global, ui).and_then(|(job, host)| {
+    let preparing = Preparing::begin(args.prepare_timeout);
+    let ended = checked(args, preparing, global, ui).and_then(|(job, host)| {
+        let Resolution { spec: job, pending } = job;
         // A workspace that was named is what its caller wants.
         let around = (args.job.workspace.is_none() && args.job.file.is_none())
             .then_some(job.workspace.as_ref())
             .flatten()
             .and_then(|workspace| around::hint(Path::new(&workspace.path), &host.home));
-        let preparing = args.prepare_timeout.map(Millis::as_duration);
-        let place = place::open(host, job.network, preparing, global);
-        let run = session::runtime()?.block_on(perform(job, place, global, ui))?;
+        let fetches = !pending.is_empty();
+        let place = place::open(host, job.network, pending, preparing, global);
+        let run = session::runtime()?.block_on(perform(job, fetches, place, global, ui))?;
         Ok((run, around))
     });
     match ended {
@@ -100,7 +102,12 @@ struct Run {
     interrupt: Option<Interrupt>,
 }
 
-fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, HostView), Failure> {
+fn checked(
+    args: &RunArgs,
+    preparing: Preparing,
+    global: &GlobalArgs,
+    ui: &Ui,
+) -> Result<(Resolution, HostView), Failure> {
     let CheckedJob {
         spec,
         warnings,
@@ -126,6 +133,7 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, Hos
     let resolving = Resolving {
         global,
         is_locked: args.job.locked,
+        preparing,
         ui,
     };
     Ok((resolving.resolve(spec)?, host))
@@ -133,6 +141,7 @@ fn checked(args: &RunArgs, global: &GlobalArgs, ui: &Ui) -> Result<(JobSpec, Hos
 
 async fn perform(
     spec: JobSpec,
+    fetches: bool,
     place: impl Future<Output = Result<place::Place, Failure>>,
     global: &GlobalArgs,
     ui: &Ui,
@@ -146,7 +155,7 @@ async fn perform(
         }
     };
     let hub = place.hub.clone();
-    let run = follow(spec, global.format, place, signals, ui).await;
+    let run = follow(spec, fetches, global.format, place, signals, ui).await;
     if run.is_ok()
         && let Err(error) = hub.retain_if_due().await
     {
@@ -164,6 +173,7 @@ async fn asked_to_end(signals: &mut Signals) {
 /// Records the job, starts it and stays with it until it has ended.
 async fn follow(
     spec: JobSpec,
+    fetches: bool,
     format: Format,
     place: place::Place,
     signals: Signals,
@@ -205,6 +215,7 @@ async fn follow(
         signals,
         viewer,
         terminal,
+        fetches,
         ui,
     };
     let watch = Watch::new(&hub, &runner, id, &spec, watchers);

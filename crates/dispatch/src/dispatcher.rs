@@ -439,7 +439,8 @@ fn not_had(key: &Key, cause: &Cause) -> Reason {
 fn layer_reason(what: String, cause: &Cause) -> Reason {
     Reason {
         code: ReasonCode::Layer,
-        message: format!("{what}: {}", cause.message),
+        // Whoever reads it wants to know why first; which of many digests it was is for a search.
+        message: format!("{} ({what})", cause.message),
         hint: cause.hint.clone(),
         correlation_id: None,
     }

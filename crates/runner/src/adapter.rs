@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::attempt::Attempt;
 use crate::attempt::outcome::last_event;
 use crate::attempt::stop::{SET_UP_MAX, StopSwitch};
+use crate::build_watch::{BuildProgress, BuildWatch};
 use crate::hub_port::Answer;
 use crate::images::{LayerBuild, chain};
 use crate::local_runner::{CancelMode, Ended, Job, Recorded, RunnerConfig, StopKind};
@@ -55,6 +56,8 @@ pub(crate) enum Incoming {
     GraceOver(JobId),
     /// A killed job has not ended for a long time.
     Stuck(JobId),
+    /// How far the build of a layer is.
+    Building(Arc<str>, BuildProgress),
     /// For the dispatcher.
     Dispatch(Message),
     /// No more jobs.
@@ -91,6 +94,8 @@ pub(crate) struct JobState {
     pub(crate) dispatched: bool,
     /// Nothing more is reported.
     pub(crate) silent: bool,
+    /// The layers that it waits for, until its sandbox is set up.
+    awaited: Vec<Arc<str>>,
     /// Grace and the like.
     pub(crate) timers: Vec<Timer>,
     job: Option<Box<Job>>,
@@ -110,6 +115,8 @@ pub(crate) struct Adapter {
     /// How the trees are built that jobs need, and where they are once they are.
     builds: HashMap<Arc<str>, LayerBuild>,
     built: HashMap<Key, PathBuf>,
+    /// What builds told last that have not ended.
+    progress: HashMap<Arc<str>, BuildProgress>,
     building: usize,
     waiting_builds: VecDeque<(Key, LayerBuild)>,
 }
@@ -129,6 +136,7 @@ impl Adapter {
             cache: CacheTable::new(),
             builds: HashMap::new(),
             built: HashMap::new(),
+            progress: HashMap::new(),
             building: 0,
             waiting_builds: VecDeque::new(),
         }
@@ -150,6 +158,7 @@ impl Adapter {
             since: Instant::now(),
             dispatched: false,
             silent: false,
+            awaited: Vec::new(),
             timers: Vec::new(),
             begun: Some(self.reporter.of(id).report(vec![assigned])),
             job: Some(job),
@@ -175,16 +184,49 @@ impl Adapter {
         });
     }
 
-    /// Remembers how layers are built, and names them for the dispatcher.
-    pub(crate) fn learn(&mut self, layers: Vec<LayerBuild>) -> Vec<LayerRef> {
-        layers
-            .into_iter()
-            .map(|layer| {
-                let name = Arc::clone(&layer.name);
-                self.builds.insert(Arc::clone(&name), layer);
-                LayerRef::Local(name)
-            })
-            .collect()
+    /// Remembers how the layers of a job are built, and names them for the dispatcher.
+    pub(crate) fn learn(&mut self, id: JobId, layers: Vec<LayerBuild>) -> Vec<LayerRef> {
+        let names: Vec<_> = layers.iter().map(|layer| Arc::clone(&layer.name)).collect();
+        // Some of them may be under way for other jobs.
+        for progress in names.iter().filter_map(|name| self.progress.get(name)) {
+            self.tell_progress(id, progress);
+        }
+        if let Some(state) = self.jobs.get_mut(&id) {
+            state.awaited.clone_from(&names);
+        }
+        self.builds.extend(names.iter().cloned().zip(layers));
+        names.into_iter().map(LayerRef::Local).collect()
+    }
+
+    /// Tells the jobs that wait for a layer how far it is.
+    pub(crate) fn on_building(&mut self, name: Arc<str>, progress: BuildProgress) {
+        let waiting = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.awaited.contains(&name));
+        for (id, _) in waiting {
+            self.tell_progress(*id, &progress);
+        }
+        self.progress.insert(name, progress);
+    }
+
+    fn tell_progress(&self, id: JobId, progress: &BuildProgress) {
+        self.reporter.of(id).tell(vec![Event::Progress {
+            step: None,
+            current: progress.current,
+            total: progress.total,
+            message: Some(progress.message.clone()),
+        }]);
+    }
+
+    /// What a job waited for that has no sandbox yet.
+    fn awaited_by(&self, state: &JobState) -> Option<String> {
+        let told = state
+            .awaited
+            .iter()
+            .filter_map(|name| self.progress.get(name));
+        let told: Vec<_> = told.map(ToString::to_string).collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 
     /// Starts a timer that sends a message.
@@ -216,7 +258,13 @@ impl Adapter {
         let Some(state) = self.jobs.remove(&id) else {
             return;
         };
-        let event = last_event(ending, state.stop.note(), &state.spec.limits);
+        let awaited = self.awaited_by(&state);
+        let event = last_event(
+            ending,
+            state.stop.note(),
+            &state.spec.limits,
+            awaited.as_deref(),
+        );
         let Some(ended) = state.ended else { return };
         if state.silent {
             let why = "the hub does not wait for it".to_owned();
@@ -241,7 +289,10 @@ impl Adapter {
     }
 
     /// A build has ended.
-    pub(crate) fn build_ended(&mut self) {
+    pub(crate) fn build_ended(&mut self, key: &Key) {
+        if let Key::Tree(LayerRef::Local(name)) = key {
+            self.progress.remove(name);
+        }
         self.building -= 1;
         self.start_builds();
     }
@@ -258,8 +309,16 @@ impl Adapter {
                     result: Err(Cause::from(why)),
                 })
             };
+            let (sender, name) = (self.sender.clone(), Arc::clone(&layer.name));
+            let watch = BuildWatch::new(move |progress| {
+                let told = sender.try_send(Incoming::Building(Arc::clone(&name), progress));
+                if let Err(error) = told {
+                    // What is told next is as good.
+                    tracing::debug!(%error, "how far a build is was not told");
+                }
+            });
             self.on_thread("layer-build", failed, move || {
-                let result = (layer.build)().map(drop);
+                let result = (layer.build)(&watch).map(drop);
                 Incoming::Dispatch(Message::LayerBuilt { key, result })
             });
         }
@@ -316,6 +375,7 @@ impl Deps for Adapter {
             self.answer(failed("the job was started twice".to_owned()));
             return Doom(StopSwitch::new(spec.stop_signal));
         };
+        state.awaited.clear();
         let name = job.execution.sandbox_name(job.attempt);
         let attempt = Attempt {
             job,

@@ -12,6 +12,7 @@ use tidemill_image::{
     build_layer, layer_keys, plan,
 };
 
+use crate::build_watch::BuildWatch;
 use crate::layer_command::LayerCommands;
 use crate::sandboxes::Sandboxes;
 
@@ -41,8 +42,8 @@ pub trait Images: Send + Sync + 'static {
 pub struct LayerBuild {
     /// The tree's name.
     pub name: Arc<str>,
-    /// Builds the tree, or finds it built. Blocks.
-    pub build: Arc<dyn Fn() -> Result<PathBuf, Cause> + Send + Sync>,
+    /// Builds the tree, or finds it built, and tells how far it is. Blocks.
+    pub build: Arc<dyn Fn(&BuildWatch) -> Result<PathBuf, Cause> + Send + Sync>,
 }
 
 impl fmt::Debug for LayerBuild {
@@ -86,15 +87,19 @@ pub trait Unpacker: fmt::Debug + Send + Sync + 'static {
 /// Where OCI images are, or come from.
 pub trait OciImages: fmt::Debug + Send + Sync + 'static {
     /// Calls `unpack` with the layers of an image, which are fetched before if they are not there, and
-    /// stay until it is done. Blocks.
+    /// stay until it is done. `watch` is told what is waited for. Blocks.
     ///
     /// # Errors
     /// Why the layers are not there; or what `unpack` says.
     fn with_layers(
         &self,
         image: &ImageName,
+        watch: &BuildWatch,
         unpack: &mut dyn FnMut(ImageLayers) -> Result<PathBuf, Cause>,
     ) -> Result<PathBuf, Cause>;
+
+    /// The tree of an image is there, so that nothing of it has to be fetched.
+    fn not_needed(&self, image: &ImageName);
 }
 
 impl LocalImages {
@@ -135,20 +140,20 @@ impl LocalImages {
         let images = self.clone();
         LayerBuild {
             name: key.name().to_string().into(),
-            build: Arc::new(move || images.build(&key)),
+            build: Arc::new(move |watch| images.build(&key, watch)),
         }
     }
 
     /// Builds a tree, and before it those that it is made of. Blocks.
-    fn build(&self, key: &LayerKey) -> Result<PathBuf, Cause> {
+    fn build(&self, key: &LayerKey, watch: &BuildWatch) -> Result<PathBuf, Cause> {
         let is_built = || key.is_built(&self.trees);
         if let Some(below) = key.made_of().filter(|_| !is_built()) {
-            self.build(below)?;
+            self.build(below, watch)?;
         }
         if let Some(command) = key.command().filter(|_| !is_built()) {
             let needs = layer_keys(command.spec(), &self.host, &self.trees);
             for need in needs.map_err(|error| cause(&error, error.hint()))? {
-                self.build(&need)?;
+                self.build(&need, watch)?;
             }
             let built = build_command(key, &self.host, &self.trees, |spec, planned| {
                 let Some(commands) = &self.commands else {
@@ -159,12 +164,13 @@ impl LocalImages {
             });
             return built.map_err(|error| cause(&error, error.hint()));
         }
-        if let Some(image) = key.image().filter(|_| !is_built())
-            && let Some(oci) = &self.oci
-        {
-            return oci.with_layers(image, &mut |layers| {
-                self.build(&key.clone().with_layers(layers))
-            });
+        if let Some((image, oci)) = key.image().zip(self.oci.as_ref()) {
+            if !is_built() {
+                return oci.with_layers(image, watch, &mut |layers| {
+                    self.build(&key.clone().with_layers(layers), watch)
+                });
+            }
+            oci.not_needed(image);
         }
         if let Some((unpacker, order)) = self.unpacker.as_ref().zip(key.order())
             && !is_built()

@@ -8,6 +8,7 @@
 
 mod adapter;
 mod attempt;
+mod build_watch;
 pub mod hub_port;
 pub mod images;
 mod layer_command;
@@ -18,6 +19,7 @@ pub mod sandboxes;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use build_watch::{BuildProgress, BuildWatch};
 pub use hub_port::{Answer, HubPort, Report, ReportError};
 pub use images::{Images, LayerBuild, LocalImages, OciImages, Unpacker, chain};
 pub use layer_command::LAYER_COMMAND_TIME_MAX;

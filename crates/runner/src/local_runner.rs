@@ -279,6 +279,7 @@ impl Owner {
             Incoming::NotWanted(job) => self.on_not_wanted(job),
             Incoming::GraceOver(job) => self.on_grace_over(job),
             Incoming::Stuck(job) => self.on_stuck(job),
+            Incoming::Building(name, progress) => self.adapter().on_building(name, progress),
             Incoming::Dispatch(message) => self.on_answer(message),
             Incoming::Stop(kind, reason) => self.on_stop(kind, reason),
         }
@@ -309,7 +310,7 @@ impl Owner {
                 let spent = state.since.elapsed();
                 request.prepare_timeout =
                     prepare_timeout.map(|timeout| timeout.saturating_sub(spent));
-                request.layers = adapter.learn(layers);
+                request.layers = adapter.learn(id, layers);
                 self.dispatch(Message::Enqueue { job: id, request });
             }
             Err(reason) if is_jobs_own_fault(&reason) => {
@@ -379,7 +380,7 @@ impl Owner {
 
     fn on_answer(&mut self, message: Message) {
         match &message {
-            Message::LayerBuilt { .. } => self.adapter().build_ended(),
+            Message::LayerBuilt { key, .. } => self.adapter().build_ended(key),
             // It was given up, and ended after all.
             Message::JobCompleted { job, .. } if !self.adapter().jobs.contains_key(job) => return,
             _ => {}

@@ -422,7 +422,7 @@ impl Images for FakeImages {
             let state = Arc::clone(&self.state);
             LayerBuild {
                 name: Arc::from(name.as_str()),
-                build: Arc::new(move || {
+                build: Arc::new(move |_| {
                     let mut state = lock(&state);
                     if state.broken.as_ref() == Some(&name) {
                         return Err(Cause::from("it is broken"));

@@ -17,12 +17,15 @@ use tidemill_dispatch::Cause;
 use tidemill_image::{HostView, ImageLayers, ImageName, TreeStore};
 use tidemill_runner::testing::{FakeHub, FakeSandboxes, exited};
 use tidemill_runner::{
-    Capacity, Ended, Job, JobHandle, LocalImages, LocalRunner, OciImages, RunnerConfig,
+    BuildProgress, BuildWatch, Capacity, Ended, Job, JobHandle, JobId, LocalImages, LocalRunner,
+    OciImages, RunnerConfig,
 };
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const JOBS: u128 = 100;
+/// What a fetch tells.
+const WAITS: &str = "waiting for registry example.org: 429 Too Many Requests";
 
 /// Images that come when the test opens the door.
 #[derive(Debug, Default)]
@@ -31,6 +34,7 @@ struct GatedImages {
     opened: Condvar,
     fetches: AtomicU32,
     unpacks: AtomicU32,
+    spared: AtomicU32,
     /// What every fetch fails with.
     failure: Option<&'static str>,
 }
@@ -46,9 +50,15 @@ impl OciImages for GatedImages {
     fn with_layers(
         &self,
         image: &ImageName,
+        watch: &BuildWatch,
         unpack: &mut dyn FnMut(ImageLayers) -> Result<PathBuf, Cause>,
     ) -> Result<PathBuf, Cause> {
         self.fetches.fetch_add(1, Ordering::Relaxed);
+        watch.tell(BuildProgress {
+            message: WAITS.to_owned(),
+            current: 1 << 20,
+            total: Some(3 << 20),
+        });
         let is_open = self.is_open.lock().unwrap();
         drop(
             self.opened
@@ -68,40 +78,62 @@ impl OciImages for GatedImages {
             layers: Vec::new(),
         })
     }
+
+    fn not_needed(&self, _image: &ImageName) {
+        self.spared.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 struct Scene {
-    _root: TempDir,
+    root: Arc<TempDir>,
     runner: LocalRunner,
+    hub: FakeHub,
     images: Arc<GatedImages>,
 }
 
 impl Scene {
     /// A runner with one slot.
     fn new(images: GatedImages) -> Self {
-        let root = TempDir::new().unwrap();
+        Self::preparing_for(PATIENCE, images)
+    }
+
+    /// The same, for jobs that have so long to prepare.
+    fn preparing_for(time: Duration, images: GatedImages) -> Self {
+        Self::at(Arc::new(TempDir::new().unwrap()), time, images)
+    }
+
+    fn at(root: Arc<TempDir>, time: Duration, images: GatedImages) -> Self {
         let images = Arc::new(images);
         let home = (OsString::from("HOME"), OsString::from("/root"));
         let host = HostView::current([home]).unwrap();
         let trees = TreeStore::open(root.path().join("trees")).unwrap();
         let oci: Arc<GatedImages> = Arc::clone(&images);
+        let hub = FakeHub::default();
         let sandboxes = FakeSandboxes::default().with("hello", |_| exited(0));
         let runner = LocalRunner::start(RunnerConfig {
             runner: RunnerId("here".to_owned()),
             capacity: Capacity::slots(NonZeroU32::MIN),
-            prepare_timeout: Some(PATIENCE),
+            prepare_timeout: Some(time),
             report_waits: vec![Duration::from_millis(1); 4],
             logs: root.path().join("logs"),
             scratch: Some(root.path().join("sandboxes")),
-            hub: Arc::new(FakeHub::default()),
+            hub: Arc::new(hub.clone()),
             sandboxes: Arc::new(sandboxes),
             images: Arc::new(LocalImages::new(host, trees).with_oci(oci)),
         });
         Self {
-            _root: root,
+            root,
             runner,
+            hub,
             images,
         }
+    }
+
+    /// What a job's record says of its progress.
+    fn progress(&self, number: u128) -> Vec<Event> {
+        let mut events = self.hub.events(job_id(number));
+        events.retain(|event| matches!(event, Event::Progress { .. }));
+        events
     }
 
     async fn enqueue(&self, number: u128, image: Image) -> JobHandle {
@@ -119,6 +151,7 @@ impl Scene {
         enqueued.await.unwrap()
     }
 
+    /// Many jobs that need one image, which all of them wait for.
     async fn enqueue_all(&self) -> Vec<JobHandle> {
         let image = Image::Oci {
             reference: "example:1".to_owned(),
@@ -129,7 +162,26 @@ impl Scene {
         for number in 1..=JOBS {
             handles.push(self.enqueue(number, image.clone()).await);
         }
+        for number in 1..=JOBS {
+            let waits = async {
+                while !self.kinds(number).contains(&"status") {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(PATIENCE, waits).await.unwrap();
+        }
         handles
+    }
+
+    fn kinds(&self, number: u128) -> Vec<&'static str> {
+        self.hub.kinds(job_id(number))
+    }
+}
+
+fn job_id(number: u128) -> JobId {
+    JobId {
+        execution: ExecutionId::for_test(number),
+        attempt: Attempt(1),
     }
 }
 
@@ -150,6 +202,53 @@ async fn a_hundred_jobs_fetch_and_unpack_their_image_once_and_hold_no_slot_meanw
     }
     let counts = [&scene.images.fetches, &scene.images.unpacks];
     assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 1]);
+    let told = Event::Progress {
+        step: None,
+        current: 1 << 20,
+        total: Some(3 << 20),
+        message: Some(WAITS.to_owned()),
+    };
+    for number in [1, JOBS] {
+        assert_eq!(scene.progress(number), [told.clone()], "{number}");
+    }
+    assert_eq!(scene.progress(JOBS + 1), [], "it does not wait for it");
+}
+
+#[tokio::test]
+async fn a_job_whose_time_is_over_says_what_it_waited_for() {
+    let time = Duration::from_millis(300);
+    let scene = Scene::preparing_for(time, GatedImages::default());
+    for handle in scene.enqueue_all().await {
+        let event = ended(handle).await.event;
+        let Event::TimedOut { reason, .. } = &event else {
+            panic!("{event:?}");
+        };
+        let waited = format!("before its layers were ready: {WAITS} (1 MiB of 3 MiB)");
+        assert!(reason.message.ends_with(&waited), "{reason}");
+    }
+    scene.images.open();
+}
+
+#[tokio::test]
+async fn an_image_that_is_unpacked_is_not_fetched() {
+    let scene = Scene::new(GatedImages::default());
+    let counts = |scene: &Scene| {
+        let counts = [&scene.images.fetches, &scene.images.spared];
+        counts.map(|count| count.load(Ordering::Relaxed))
+    };
+    scene.images.open();
+    for handle in scene.enqueue_all().await {
+        assert_eq!(ended(handle).await.event.kind(), "completed");
+    }
+    assert_eq!(counts(&scene), [1, 0]);
+    // Another process, later.
+    let root = Arc::clone(&scene.root);
+    drop(scene);
+    let scene = Scene::at(root, PATIENCE, GatedImages::default());
+    for handle in scene.enqueue_all().await {
+        assert_eq!(ended(handle).await.event.kind(), "completed");
+    }
+    assert_eq!(counts(&scene), [0, 1]);
 }
 
 #[tokio::test]

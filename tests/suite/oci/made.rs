@@ -72,9 +72,7 @@ impl Made {
         };
         let layers: Vec<Value> = (self.layers.iter())
             .map(|plain| {
-                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(plain).unwrap();
-                let packed = encoder.finish().unwrap();
+                let packed = pack(plain);
                 json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip",
                     "digest": put(&packed), "size": packed.len() })
             })
@@ -124,4 +122,15 @@ pub(super) fn in_image(name: &str) -> [String; 3] {
         format!("oci:{name}"),
         "--no-workspace".to_owned(),
     ]
+}
+
+/// The digest of a layer as layouts of [`Made`] have it.
+pub(super) fn packed_digest(plain: &[u8]) -> String {
+    digest(&pack(plain))
+}
+
+fn pack(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
 }

@@ -9,7 +9,7 @@ use tidemill_image::{
     layer_keys, plan,
 };
 use tidemill_ledger::Redactor;
-use tidemill_runner::{Cause, OciImages, Unpacker, chain};
+use tidemill_runner::{BuildWatch, Cause, OciImages, Unpacker, chain};
 use tidemill_sandbox::{Check, CheckState, probe_host};
 
 use crate::args::{ExplainArgs, Format, GlobalArgs};
@@ -17,7 +17,7 @@ use crate::cache;
 use crate::diagnostics::render;
 use crate::failure::{Failure, FailureKind};
 use crate::job;
-use crate::oci::{Resolving, StoredImages};
+use crate::oci::{Preparing, Resolving, StoredImages};
 use crate::output::Output;
 use crate::run::{namespace_unpacker, secret_values, tree_store};
 use crate::state_dir::state_dir;
@@ -64,9 +64,11 @@ pub(crate) fn explain(
     let resolving = Resolving {
         global,
         is_locked: args.job.locked,
+        preparing: Preparing::begin(None),
         ui,
     };
-    job.spec = resolving.resolve(job.spec)?;
+    let resolution = resolving.resolve(job.spec)?;
+    job.spec = resolution.spec;
     let state_dir = state_dir(global.state_dir.as_deref())?;
     let host = job.host.with_state_dir(&state_dir);
     let cache_bounds = cache::bounds(global)?;
@@ -81,8 +83,9 @@ pub(crate) fn explain(
     let is_run = |key: &&LayerKey| is_made(key) || key.made_of().is_some_and(is_made);
     let builder = Builder {
         trees: &trees,
-        images: StoredImages::new(&state_dir),
+        images: StoredImages::new(&state_dir, resolution.pending),
         unpacker,
+        ui,
     };
     for key in keys.iter().filter(|key| !is_run(key)) {
         builder.build(key)?;
@@ -123,6 +126,7 @@ struct Builder<'a> {
     trees: &'a TreeStore,
     images: StoredImages,
     unpacker: Option<NamespaceUnpacker>,
+    ui: &'a Ui,
 }
 
 impl Builder<'_> {
@@ -134,11 +138,14 @@ impl Builder<'_> {
             self.build(below)?;
         }
         let built = match key.image() {
-            Some(image) => self.images.with_layers(image, &mut |layers| {
-                self.build_whole(&key.clone().with_layers(layers))
-            }),
+            Some(image) => self
+                .images
+                .with_layers(image, &self.watch(), &mut |layers| {
+                    self.build_whole(&key.clone().with_layers(layers))
+                }),
             None => self.build_whole(key),
         };
+        self.ui.quiet();
         built.map(drop).map_err(|cause| {
             let failure = Failure::new(FailureKind::Unable, "a layer cannot be unpacked");
             Failure {
@@ -147,6 +154,12 @@ impl Builder<'_> {
                 ..failure
             }
         })
+    }
+
+    /// Shows what is waited for.
+    fn watch(&self) -> BuildWatch {
+        let ui = self.ui.clone();
+        BuildWatch::new(move |progress| ui.status(&progress.to_string()))
     }
 
     fn build_whole(&self, key: &LayerKey) -> Result<PathBuf, Cause> {

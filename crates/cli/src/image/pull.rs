@@ -53,7 +53,7 @@ pub(super) fn pull(
 }
 
 /// Pulls an image while people see how far it is.
-pub(crate) fn fetch(
+fn fetch(
     content: &Content,
     reference: &Reference,
     platform: &Platform,
@@ -72,7 +72,7 @@ pub(crate) fn fetch(
     ui.quiet();
     match result {
         Some(Ok(pulled)) => Ok(pulled),
-        Some(Err(error)) => Err(failed(&short, &error)),
+        Some(Err(error)) => Err(not_pulled(&short, &error)),
         None => {
             let message = format!("the pull of {short} was interrupted");
             Err(Failure::new(FailureKind::Interrupted, message)
@@ -122,7 +122,8 @@ fn docker_config() -> Option<PathBuf> {
     Some(directory.join("config.json"))
 }
 
-fn failed(name: &str, error: &PullError) -> Failure {
+/// An image that did not come.
+pub(crate) fn not_pulled(name: &str, error: &PullError) -> Failure {
     Failure::new(FailureKind::Unable, format!("cannot pull {name}"))
         .because(error)
         .hint(error.hint())

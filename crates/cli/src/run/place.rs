@@ -5,12 +5,12 @@ use std::env;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidemill_core::RunnerId;
 use tidemill_core::job::Network;
 use tidemill_hub::{Hub, HubError, StateDir};
 use tidemill_image::{ArchiveOwners, CacheBounds, HostView, TreeStore};
+use tidemill_registry::Resolved;
 use tidemill_runner::{Capacity, LocalImages, LocalRunner, REPORT_WAITS, RunnerConfig};
 use tidemill_sandbox::{Identity, Launcher, LauncherConfig, LauncherError};
 
@@ -18,13 +18,11 @@ use super::local_hub::LocalHub;
 use crate::args::GlobalArgs;
 use crate::cache::bounds;
 use crate::failure::{Failure, FailureKind};
-use crate::oci::StoredImages;
+use crate::oci::{Preparing, StoredImages};
 use crate::session;
 use crate::state_dir::state_dir;
 use crate::unpacker::NamespaceUnpacker;
 
-/// How long the layers of a job may take to be unpacked, unless it is said otherwise.
-const PREPARE_TIMEOUT: Duration = Duration::from_hours(1);
 /// A local run has one job.
 const SLOTS: NonZeroU32 = NonZeroU32::MIN;
 
@@ -35,11 +33,12 @@ pub(crate) struct Place {
     pub(crate) runner: LocalRunner,
 }
 
-/// Opens it. `preparing` is how long the job's layers may take.
+/// Opens it, for a job whose images are still to be fetched in this time.
 pub(crate) async fn open(
     host: HostView,
     network: Network,
-    preparing: Option<Duration>,
+    pending: Vec<Resolved>,
+    preparing: Preparing,
     global: &GlobalArgs,
 ) -> Result<Place, Failure> {
     let state_dir = state_dir(global.state_dir.as_deref())?;
@@ -61,7 +60,8 @@ pub(crate) async fn open(
     let hub = opened?;
     let runner = match launched.and_then(|launcher| {
         let host = host.with_state_dir(&state_dir);
-        runner(&hub, launcher, host, preparing, bounds)
+        let images = StoredImages::new(&state_dir, pending);
+        runner(&hub, launcher, (host, images), preparing, bounds)
     }) {
         Ok(runner) => runner,
         Err(failure) => {
@@ -75,8 +75,8 @@ pub(crate) async fn open(
 fn runner(
     hub: &Hub,
     launcher: Launcher,
-    host: HostView,
-    preparing: Option<Duration>,
+    (host, images): (HostView, StoredImages),
+    preparing: Preparing,
     bounds: Option<CacheBounds>,
 ) -> Result<LocalRunner, Failure> {
     let base = hub.state_dir().trees();
@@ -87,7 +87,7 @@ fn runner(
     }
     let scratch = hub.state_dir().sandboxes();
     let mut images = LocalImages::new(host, trees)
-        .with_oci(Arc::new(StoredImages::new(hub.state_dir().path())))
+        .with_oci(Arc::new(images))
         .with_commands(Arc::new(launcher.clone()), scratch.clone());
     if has_sub_ids {
         images = images.with_unpacker(Arc::new(NamespaceUnpacker::new(
@@ -99,7 +99,7 @@ fn runner(
     Ok(LocalRunner::start(RunnerConfig {
         runner: RunnerId(machine()),
         capacity: Capacity::slots(SLOTS),
-        prepare_timeout: Some(preparing.unwrap_or(PREPARE_TIMEOUT)),
+        prepare_timeout: Some(preparing.left()),
         report_waits: REPORT_WAITS.to_vec(),
         logs: hub.state_dir().logs(),
         scratch: Some(scratch),

@@ -1,16 +1,18 @@
 //! Staying with a job: what is asked of it by signals or from elsewhere, and what a person sees
 //! meanwhile.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidemill_core::event::Status;
 use tidemill_core::job::Stdin;
 use tidemill_core::{Event, ExecutionId, JobSpec, StopSignal};
 use tidemill_hub::{Follow, Hub, adapter};
 use tidemill_ledger::{Applied, Snapshot, apply};
-use tidemill_runner::{CancelMode, Ended, JobHandle, LocalRunner, Recorded};
+use tidemill_runner::{BuildProgress, CancelMode, Ended, JobHandle, LocalRunner, Recorded};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::kill;
@@ -44,7 +46,9 @@ pub(crate) struct Watch<'a> {
     typed_to: bool,
     command: String,
     began: Instant,
-    stage: &'static str,
+    stage: String,
+    /// Images are fetched for it, and whoever has no status line is told what that waits for.
+    fetches: bool,
     /// Why this process asked for the end, and when the grace is over.
     ending: Option<(Interrupt, Instant)>,
     killed: bool,
@@ -63,6 +67,8 @@ pub(crate) struct Watchers<'a> {
     pub(crate) signals: Signals,
     pub(crate) viewer: Arc<Viewer>,
     pub(crate) terminal: Option<Terminal>,
+    /// Images are fetched for the job.
+    pub(crate) fetches: bool,
     pub(crate) ui: &'a Ui,
 }
 
@@ -78,6 +84,7 @@ impl<'a> Watch<'a> {
             signals,
             viewer,
             terminal,
+            fetches,
             ui,
         } = watchers;
         Self {
@@ -93,7 +100,8 @@ impl<'a> Watch<'a> {
             typed_to: spec.stdin == Stdin::Inherit && io::stdin().is_terminal(),
             command: command_line(&spec.command(), COMMAND_CHARS_MAX),
             began: Instant::now(),
-            stage: "waiting",
+            stage: "waiting".to_owned(),
+            fetches,
             ending: None,
             killed: false,
         }
@@ -102,7 +110,8 @@ impl<'a> Watch<'a> {
     /// Stays until the job has ended and its end is recorded.
     pub(crate) async fn until_end(mut self, mut handle: JobHandle) -> Result<Watched, Failure> {
         let shows_status = self.ui.is_terminal() && self.terminal.is_none() && !self.typed_to;
-        let mut stages = shows_status.then(|| self.hub.follow(self.id, 0));
+        let tells = self.fetches && !self.ui.is_terminal();
+        let mut stages = (shows_status || tells).then(|| self.hub.follow(self.id, 0));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let viewer = Arc::clone(&self.viewer);
@@ -119,7 +128,7 @@ impl<'a> Watch<'a> {
                         self.cancelled_elsewhere(&wish.by).await;
                     }
                 }
-                stage = next_stage(&mut stages) => self.stage = stage,
+                stage = next_stage(&mut stages) => self.enter(stage, tells),
                 _ = ticks.tick(), if shows_status => self.show_status(),
             }
         };
@@ -190,6 +199,15 @@ impl<'a> Watch<'a> {
         self.runner.cancel(self.id, CancelMode::Graceful).await.ok();
     }
 
+    fn enter(&mut self, stage: Stage, tells: bool) {
+        if let (Stage::Fetching(progress), true) = (&stage, tells)
+            && !self.stage.starts_with(&progress.message)
+        {
+            self.ui.note(&crate::ui::plain(&progress.message));
+        }
+        self.stage = stage.to_string();
+    }
+
     fn show_status(&self) {
         if let Some((_, grace_ends)) = self.ending {
             let left = grace_ends.saturating_duration_since(Instant::now());
@@ -232,8 +250,23 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// What a job is at.
+enum Stage {
+    Named(&'static str),
+    Fetching(BuildProgress),
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Fetching(progress) => progress.fmt(f),
+        }
+    }
+}
+
 /// What the job is at, as its events tell; never for a watcher that does not ask.
-async fn next_stage(stages: &mut Option<Follow>) -> &'static str {
+async fn next_stage(stages: &mut Option<Follow>) -> Stage {
     loop {
         let Some(follow) = stages else {
             return std::future::pending().await;
@@ -241,13 +274,25 @@ async fn next_stage(stages: &mut Option<Follow>) -> &'static str {
         match follow.next().await {
             Ok(Some(record)) => match &record.event {
                 Event::Status { status } => {
-                    return match status {
-                        tidemill_core::event::Status::WaitingForLayers => "preparing layers",
-                        tidemill_core::event::Status::WaitingToExecute => "waiting for a slot",
-                        tidemill_core::event::Status::Executing => "starting",
-                    };
+                    return Stage::Named(match status {
+                        Status::WaitingForLayers => "preparing layers",
+                        Status::WaitingToExecute => "waiting for a slot",
+                        Status::Executing => "starting",
+                    });
                 }
-                Event::Started { .. } => return "running, no output yet",
+                Event::Started { .. } => return Stage::Named("running, no output yet"),
+                Event::Progress {
+                    current,
+                    total,
+                    message: Some(message),
+                    ..
+                } => {
+                    return Stage::Fetching(BuildProgress {
+                        message: message.clone(),
+                        current: *current,
+                        total: *total,
+                    });
+                }
                 _ => {}
             },
             // Its end, or a store that does not answer: the run itself learns of both.

@@ -69,11 +69,13 @@ fn describe(event: &Event) -> String {
             let total = total
                 .map(|total| format!(" of {total}"))
                 .unwrap_or_default();
-            let message = message
-                .as_ref()
-                .map(|text| format!(" {}", plain(text)))
-                .unwrap_or_default();
-            format!("{step}{current}{total}{message}")
+            match message {
+                None => format!("{step}{current}{total}"),
+                Some(text) if *current == 0 && total.is_empty() => {
+                    format!("{step}{}", plain(text))
+                }
+                Some(text) => format!("{step}{} ({current}{total})", plain(text)),
+            }
         }
         Event::StepStarted { name } => plain(name),
         Event::StepCompleted { name, ok, detail } => {

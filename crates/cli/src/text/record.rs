@@ -26,6 +26,7 @@ pub(crate) fn page(snapshot: &Snapshot, spec: Option<&JobSpec>, now: Timestamp) 
         &command_line(&snapshot.command, COMMAND_CHARS_MAX),
     );
     page.field("state", state(snapshot.state));
+    page.optional("at", table::preparing(snapshot));
     if let Some(reason) = &snapshot.reason {
         page.field(
             "reason",

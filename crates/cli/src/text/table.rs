@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidemill_core::{State, Timestamp, signal_name};
+use tidemill_core::{ByteSize, State, Timestamp, signal_name};
 use tidemill_ledger::Snapshot;
 
 use super::{command_line, cut};
@@ -64,8 +64,30 @@ fn row(snapshot: &Snapshot, now: Timestamp) -> [String; 7] {
             &plain(snapshot.name.as_deref().unwrap_or_default()),
             NAME_CHARS_MAX,
         ),
-        command_line(&snapshot.command, COMMAND_CHARS_MAX),
+        match preparing(snapshot) {
+            Some(preparing) => format!(
+                "[{preparing}] {}",
+                command_line(&snapshot.command, COMMAND_CHARS_MAX)
+            ),
+            None => command_line(&snapshot.command, COMMAND_CHARS_MAX),
+        },
     ]
+}
+
+/// What is done or waited for before the program of an execution starts.
+pub(crate) fn preparing(snapshot: &Snapshot) -> Option<String> {
+    let progress = snapshot.progress.as_ref()?;
+    let message = plain(progress.message.as_deref()?);
+    if snapshot.state != State::Starting {
+        return None;
+    }
+    Some(match progress.total {
+        Some(total) if progress.current < total => {
+            let (current, total) = (ByteSize(progress.current), ByteSize(total));
+            format!("{message} ({current} of {total})")
+        }
+        _ => message,
+    })
 }
 
 /// The last twelve digits of the id: the random part, which tells executions apart where the

@@ -44,7 +44,7 @@ pub(crate) fn judge(
     .collect();
     let reason = if ended.time_limit {
         // Whoever should have ended it was late.
-        Some(timed_out(TimerKind::Run, note, limits, None))
+        Some(ran_too_long(note, limits, None))
     } else if well {
         None
     } else if reached.is_empty() || was_ended {
@@ -279,7 +279,12 @@ pub(crate) fn missing_walls(walls: &[Grant]) -> Option<Reason> {
 const SIGKILL: i32 = 9;
 
 /// The last event of an attempt.
-pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Event {
+pub(crate) fn last_event(
+    ending: Ending,
+    note: StopNote,
+    limits: &Limits,
+    awaited: Option<&str>,
+) -> Event {
     match ending {
         Ending::Completed(Completion {
             outcome,
@@ -290,7 +295,10 @@ pub(crate) fn last_event(ending: Ending, note: StopNote, limits: &Limits) -> Eve
         },
         Ending::Completed(completion) => completed(completion),
         Ending::TimedOut { timer, end } => Event::TimedOut {
-            reason: timed_out(timer, note, limits, end.as_ref()),
+            reason: match timer {
+                TimerKind::Prepare => prepared_late(awaited),
+                TimerKind::Run => ran_too_long(note, limits, end.as_ref()),
+            },
             outcome: end.and_then(outcome_of),
         },
         Ending::ExecutionError(reason) | Ending::SystemError(reason) => Event::Failed {
@@ -368,39 +376,43 @@ fn with_code(how: &str, outcome: &Outcome) -> String {
     }
 }
 
-fn timed_out(timer: TimerKind, note: StopNote, limits: &Limits, end: Option<&JobEnd>) -> Reason {
-    match timer {
-        // Its own time had not begun.
-        TimerKind::Run if note.set_up_late => Reason::new(
+fn ran_too_long(note: StopNote, limits: &Limits, end: Option<&JobEnd>) -> Reason {
+    // Its own time had not begun.
+    if note.set_up_late {
+        return Reason::new(
             ReasonCode::PrepareTime,
             format!(
                 "its sandbox was not set up after {}, and it was given up before its program ran",
                 time(SET_UP_MAX.into())
             ),
         )
-        .with_hint("look for a file system or device that does not answer"),
-        TimerKind::Run => {
-            let limit = limits.timeout.unwrap_or_default();
-            let message = format!(
-                "the time limit of {} for running was reached, and it was killed",
-                time(limit)
-            );
-            let longer = "if it needs longer, raise the limit with --timeout";
-            // A program that waits for a network it will never have needs no more time.
-            let hint = match end {
-                Some(JobEnd::Ran(Completion { reason, .. })) => {
-                    reason.as_ref().and_then(|reason| reason.hint.as_deref())
-                }
-                _ => None,
-            };
-            let hint = hint.map_or_else(|| longer.to_owned(), |hint| format!("{hint}; {longer}"));
-            Reason::new(ReasonCode::Time, message).with_hint(hint)
+        .with_hint("look for a file system or device that does not answer");
+    }
+    let limit = limits.timeout.unwrap_or_default();
+    let message = format!(
+        "the time limit of {} for running was reached, and it was killed",
+        time(limit)
+    );
+    let longer = "if it needs longer, raise the limit with --timeout";
+    // A program that waits for a network it will never have needs no more time.
+    let hint = match end {
+        Some(JobEnd::Ran(Completion { reason, .. })) => {
+            reason.as_ref().and_then(|reason| reason.hint.as_deref())
         }
-        TimerKind::Prepare => Reason::new(
-            ReasonCode::PrepareTime,
-            "the time limit for preparing was reached before its layers were ready",
-        )
-        .with_hint("if they need longer, raise the limit with --prepare-timeout"),
+        _ => None,
+    };
+    let hint = hint.map_or_else(|| longer.to_owned(), |hint| format!("{hint}; {longer}"));
+    Reason::new(ReasonCode::Time, message).with_hint(hint)
+}
+
+/// Its layers were not ready in time; `awaited` is what they waited for, if they told it.
+fn prepared_late(awaited: Option<&str>) -> Reason {
+    const LATE: &str = "the time limit for preparing was reached before its layers were ready";
+    const LONGER: &str = "if they need longer, raise the limit with --prepare-timeout";
+    match awaited {
+        None => Reason::new(ReasonCode::PrepareTime, LATE).with_hint(LONGER),
+        Some(awaited) => Reason::new(ReasonCode::PrepareTime, format!("{LATE}: {awaited}"))
+            .with_hint(format!("{LONGER}; what has come so far is kept")),
     }
 }
 

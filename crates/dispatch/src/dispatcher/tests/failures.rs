@@ -30,8 +30,8 @@ fn a_failed_fetch_fails_every_job_that_waits_for_it_once() {
     > fetched b
       build tree b from blob/b
     > fetched a error connection refused
-      tell: 1 system error: layer: failed to fetch blob a: connection refused
-      tell: 2 system error: layer: failed to fetch blob a: connection refused
+      tell: 1 system error: layer: connection refused (failed to fetch blob a)
+      tell: 2 system error: layer: connection refused (failed to fetch blob a)
     > built b
       release blob b
       release tree b
@@ -62,8 +62,8 @@ fn a_failed_build_fails_every_job_that_waits_for_it_once() {
     > enqueue 2 local:x
       tell: 2 is waiting for layers
     > built local:x error bad tar
-      tell: 1 system error: layer: failed to build tree of x: bad tar
-      tell: 2 system error: layer: failed to build tree of x: bad tar
+      tell: 1 system error: layer: bad tar (failed to build tree of x)
+      tell: 2 system error: layer: bad tar (failed to build tree of x)
     ");
 }
 
@@ -92,10 +92,10 @@ fn a_failed_stack_fails_every_job_that_waits_for_it_once() {
     > built local:a+local:b error no space
       release tree local:b
       release tree local:a
-      tell: 1 system error: layer: failed to build stack of 2 layers local:a+local:b: no space
+      tell: 1 system error: layer: no space (failed to build stack of 2 layers local:a+local:b)
       release tree local:b
       release tree local:a
-      tell: 2 system error: layer: failed to build stack of 2 layers local:a+local:b: no space
+      tell: 2 system error: layer: no space (failed to build stack of 2 layers local:a+local:b)
     ");
 }
 
@@ -119,7 +119,7 @@ fn a_manifest_that_cannot_be_read_fails_its_job() {
       read blob/m for 1
     > read m 1 error not a manifest
       release blob m
-      tell: 1 system error: layer: failed to read manifest m: not a manifest
+      tell: 1 system error: layer: not a manifest (failed to read manifest m)
     > fetched b
       release blob b
     ");
@@ -141,7 +141,7 @@ fn a_second_failure_of_a_failed_job_is_silent() {
       fetch b
       tell: 1 is waiting for layers
     > fetched a error first
-      tell: 1 system error: layer: failed to fetch blob a: first
+      tell: 1 system error: layer: first (failed to fetch blob a)
     > fetched b error second
     ");
 }
@@ -164,7 +164,7 @@ fn what_failed_is_tried_again_for_the_next_job() {
       fetch a
       tell: 1 is waiting for layers
     > fetched a error gone
-      tell: 1 system error: layer: failed to fetch blob a: gone
+      tell: 1 system error: layer: gone (failed to fetch blob a)
     > enqueue 2 a
       fetch a
       tell: 2 is waiting for layers
@@ -202,7 +202,7 @@ fn a_job_that_waits_for_something_else_is_not_failed() {
       fetch b
       tell: 2 is waiting for layers
     > fetched a error gone
-      tell: 1 system error: layer: failed to fetch blob a: gone
+      tell: 1 system error: layer: gone (failed to fetch blob a)
     > fetched b
       build tree b from blob/b
     > built b

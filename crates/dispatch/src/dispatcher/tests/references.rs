@@ -122,7 +122,7 @@ fn a_failed_layer_releases_what_the_job_had() {
     > fetched b error gone
       release tree a
       release blob a
-      tell: 1 system error: layer: failed to fetch blob b: gone
+      tell: 1 system error: layer: gone (failed to fetch blob b)
     ");
 }
 

@@ -265,7 +265,7 @@ fn a6_a_time_limit_that_process_1_kept_is_a_time_out() {
     let limits = limits();
     let note = StopNote::default();
     let verdict = judge(&ended, &limits, LogTotals::default(), note, HOST_MEMORY);
-    match last_event(Ending::Completed(verdict.completion), note, &limits) {
+    match last_event(Ending::Completed(verdict.completion), note, &limits, None) {
         Event::TimedOut { reason, outcome } => {
             assert_eq!(reason.code, ReasonCode::Time);
             assert_eq!(outcome.and_then(|outcome| outcome.signal), Some(9));
@@ -358,7 +358,7 @@ fn ran(code: i32) -> Completion {
 
 /// The kind of the last event, its reason's code and message, and its exit code.
 fn last(ending: Ending, note: StopNote) -> (String, String, Option<i32>) {
-    let event = last_event(ending, note, &limits());
+    let event = last_event(ending, note, &limits(), None);
     let kind = event.kind().to_owned();
     let (reason, outcome) = match event {
         Event::Completed { outcome } => (None, Some(outcome)),
@@ -555,6 +555,7 @@ fn a_program_that_failed_without_the_network_it_looked_for_learns_how_to_get_it(
         },
         StopNote::default(),
         &limits(),
+        None,
     );
     let Event::TimedOut { reason, .. } = event else {
         panic!("{event:?}");
