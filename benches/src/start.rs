@@ -197,6 +197,7 @@ fn request(program: &Program, round: usize) -> SandboxRequest {
         user,
         name: "job".into(),
         home: "/home/job".into(),
+        groups: Vec::new(),
     };
     SandboxRequest {
         name: format!("bench-{}-{round}", std::process::id()),

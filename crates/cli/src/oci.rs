@@ -334,5 +334,6 @@ fn config_of(found: &Found) -> ImageConfig {
         env: config.env.clone(),
         workdir: config.working_dir.clone(),
         user: config.user.clone(),
+        stop_signal: config.stop_signal.clone(),
     }
 }

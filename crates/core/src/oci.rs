@@ -125,12 +125,15 @@ pub struct ImageConfig {
     pub workdir: Option<String>,
     /// `User`, if it has one: a name or a number, perhaps with a group.
     pub user: Option<String>,
+    /// `StopSignal`, if it has one.
+    pub stop_signal: Option<String>,
 }
 
 impl JobSpec {
     /// The spec with everything that its OCI image says and the spec does not: which manifest it is,
     /// the command, variables that the spec (or the command of a layer) neither sets nor passes on, and, unless it has its own,
-    /// the working directory (of a job without a workspace) and the user.
+    /// the working directory (of a job without a workspace), the user and the signal that asks it to end. An image's
+    /// signal that no job can be asked with (a real-time one, or one that is not caught) is SIGTERM.
     ///
     /// # Errors
     /// If the config has what no job can be given, or if nobody says what to run. A spec without an OCI
@@ -188,6 +191,10 @@ impl JobSpec {
         }
         if self.user.is_none() && self.user_name.is_none() {
             self.take_user(config)?;
+        }
+        if self.stop_signal.is_default() {
+            let own = config.stop_signal.as_deref();
+            self.stop_signal = own.and_then(|text| text.parse().ok()).unwrap_or_default();
         }
         Ok(self)
     }
@@ -347,6 +354,7 @@ mod tests {
             env: list(&["PATH=/app/bin", "MODE=image", "EMPTY="]),
             workdir: Some("/app".into()),
             user: Some("web:www".into()),
+            stop_signal: Some("SIGINT".into()),
         }
     }
 
@@ -425,6 +433,28 @@ mod tests {
             (resolved.user, resolved.user_name),
             (Some(User { uid: 1, gid: 2 }), None)
         );
+    }
+
+    #[test]
+    fn an_images_signal_asks_its_jobs_to_end() {
+        let with = |own: &str, image: Option<&str>| {
+            let mut spec = spec("sh", Entrypoint::None);
+            spec.stop_signal = own.parse().unwrap();
+            let mut config = config();
+            config.stop_signal = image.map(str::to_owned);
+            spec.resolve(&config).unwrap().stop_signal.to_string()
+        };
+        for (own, image, expected) in [
+            ("TERM", None, "SIGTERM"),
+            ("TERM", Some("SIGINT"), "SIGINT"),
+            ("TERM", Some("3"), "SIGQUIT"),
+            ("TERM", Some("winch"), "SIGWINCH"),
+            ("USR1", Some("SIGINT"), "SIGUSR1"),
+            ("TERM", Some("SIGRTMIN+3"), "SIGTERM"),
+            ("TERM", Some("SIGKILL"), "SIGTERM"),
+        ] {
+            assert_eq!(with(own, image), expected, "{own} {image:?}");
+        }
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub struct Account {
     pub name: String,
     /// The home directory, which exists and is writable.
     pub home: String,
+    /// Further groups that it is in, where the sandbox has them. Sorted, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<u32>,
 }
 
 /// One read-only tree of the host.

@@ -22,6 +22,8 @@ pub const JOB_USER: User = User {
 pub const DATABASE_BYTES_MAX: u64 = 4 << 20;
 /// Ids from here on belong to people, below to the system (Debian, Fedora, Alpine, Arch).
 const PEOPLE_FROM: u32 = 1000;
+/// The groups that a process can be in, see NGROUPS_MAX in limits.h.
+const GROUPS_MAX: usize = 65_536;
 /// The user and group of everything that has no owner.
 const NOBODY: u32 = 65_534;
 
@@ -43,6 +45,17 @@ pub struct PasswdEntry {
 struct GroupEntry {
     name: String,
     gid: u32,
+    /// Names of the users whose group it is beside their own.
+    members: Vec<String>,
+}
+
+/// Whom a text means in a user database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookedUp {
+    /// The user and its group.
+    pub user: User,
+    /// The groups that list it, sorted.
+    pub groups: Vec<u32>,
 }
 
 /// The users and groups of a root: what its files say, and what was added.
@@ -77,17 +90,25 @@ impl UserDatabase {
         self.users.iter().find(|entry| entry.uid == uid)
     }
 
-    /// The user that `NAME[:GROUP]` means, where each may be a number too, as the config of an OCI image
-    /// has it. Without a group it is the one that the user's line has, and 0 for a number without a
-    /// line. The part that nobody has comes back as the error.
-    pub fn look_up<'t>(&self, text: &'t str) -> Result<User, &'t str> {
+    /// The user that `[USER][:[GROUP]]` means in the config of an OCI image, as docker reads it: digits are
+    /// a number even if somebody has them for a name, and no user is root. Without a group it is the one
+    /// of the user's line (0 for a number without a line), with all groups that list the user; a group that is
+    /// named is the only one. The part that nobody has comes back as the error.
+    pub fn look_up<'t>(&self, text: &'t str) -> Result<LookedUp, &'t str> {
         let (name, group) = match text.split_once(':') {
-            Some((name, group)) => (name, Some(group)),
+            Some((name, group)) => (name, Some(group).filter(|group| !group.is_empty())),
             None => (text, None),
         };
-        let number: Option<u32> = name.parse().ok();
-        let by_name = self.users.iter().find(|entry| entry.name == name);
-        let entry = by_name.or_else(|| self.by_uid(number?));
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number: Option<u32> = match name {
+            "" => Some(0),
+            digits if is_number(digits) => Some(digits.parse().map_err(|_| name)?),
+            _ => None,
+        };
+        let entry = match number {
+            Some(number) => self.by_uid(number),
+            None => self.users.iter().find(|entry| entry.name == name),
+        };
         let uid = match (entry, number, name) {
             (Some(entry), ..) => entry.uid,
             (None, Some(number), _) => number,
@@ -95,17 +116,33 @@ impl UserDatabase {
             (None, None, _) => return Err(name),
         };
         let by_group = |group: &str| {
+            if is_number(group) {
+                return group.parse().ok();
+            }
             let entry = self.groups.iter().find(|entry| entry.name == group);
-            entry
-                .map(|entry| entry.gid)
-                .or_else(|| group.parse().ok())
-                .or((group == "root").then_some(0))
+            let gid = entry.map(|entry| entry.gid);
+            gid.or((group == "root").then_some(0))
         };
         let gid = match group {
             Some(group) => by_group(group).ok_or(group)?,
             None => entry.map_or(0, |entry| entry.gid),
         };
-        Ok(User { uid, gid })
+        let groups = match (group, entry) {
+            (None, Some(entry)) => self.groups_of(entry),
+            _ => Vec::new(),
+        };
+        Ok(LookedUp {
+            user: User { uid, gid },
+            groups,
+        })
+    }
+
+    /// The groups that list a user, but for its own, sorted.
+    fn groups_of(&self, user: &PasswdEntry) -> Vec<u32> {
+        let lists = |group: &&GroupEntry| group.members.contains(&user.name);
+        let groups = self.groups.iter().filter(lists).map(|group| group.gid);
+        let groups: BTreeSet<u32> = groups.filter(|gid| *gid != user.gid).collect();
+        groups.into_iter().take(GROUPS_MAX).collect()
     }
 
     /// The text of `/etc/passwd`.
@@ -134,7 +171,10 @@ impl UserDatabase {
             kept.add_user(entry.clone());
         }
         for entry in self.groups.iter().filter(|entry| of_system(entry.gid)) {
-            kept.add_group(entry.clone());
+            kept.add_group(GroupEntry {
+                members: Vec::new(),
+                ..entry.clone()
+            });
         }
         if kept.by_uid(0).is_none() {
             kept.add_user(user_entry("root", User { uid: 0, gid: 0 }, "/root"));
@@ -143,6 +183,7 @@ impl UserDatabase {
             kept.add_group(GroupEntry {
                 name: "root".to_owned(),
                 gid: 0,
+                members: Vec::new(),
             });
         }
         kept
@@ -169,6 +210,7 @@ impl UserDatabase {
             self.add_group(GroupEntry {
                 name,
                 gid: account.user.gid,
+                members: Vec::new(),
             });
             added = true;
         }
@@ -202,9 +244,10 @@ impl UserDatabase {
     }
 
     fn add_group(&mut self, entry: GroupEntry) {
-        let GroupEntry { name, gid } = &entry;
+        let GroupEntry { name, gid, members } = &entry;
+        let members = members.join(",");
         start_line(&mut self.group);
-        writeln!(self.group, "{name}:x:{gid}:").expect("a String takes all");
+        writeln!(self.group, "{name}:x:{gid}:{members}").expect("a String takes all");
         self.groups.push(entry);
     }
 }
@@ -255,6 +298,7 @@ pub fn identify(spec: &JobSpec, host: &HostView, found: &UserDatabase) -> Identi
             user,
             name: entry.name.clone(),
             home: entry.home.clone(),
+            groups: Vec::new(),
         },
         None => {
             let wanted = if is_caller && !host.is_root() {
@@ -267,6 +311,7 @@ pub fn identify(spec: &JobSpec, host: &HostView, found: &UserDatabase) -> Identi
                 user,
                 home: synthetic_home(&name),
                 name,
+                groups: Vec::new(),
             }
         }
     };
@@ -359,12 +404,17 @@ fn parse_user(line: &str) -> Option<PasswdEntry> {
 
 fn parse_group(line: &str) -> Option<GroupEntry> {
     let fields: Vec<&str> = line.split(':').collect();
-    let [name, _, gid, _] = fields[..] else {
+    let [name, _, gid, members] = fields[..] else {
         return None;
     };
     Some(GroupEntry {
         name: Some(name).filter(|name| !name.is_empty())?.to_owned(),
         gid: gid.parse().ok()?,
+        members: members
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect(),
     })
 }
 
@@ -376,21 +426,37 @@ mod tests {
     fn a_user_is_looked_up_as_images_name_it() {
         let found = UserDatabase::parse(
             "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh\n7:x:8:9::/:/bin/sh\n",
-            "root:x:0:\nwww:x:35:\n",
+            "root:x:0:\nwww:x:35:\naudio:x:50:web,root\n9:x:51:x,web\nown:x:34:web\naudio2:x:50:web\n",
         );
-        let user = |uid, gid| Ok(User { uid, gid });
+        let with = |uid, gid, groups: &[u32]| {
+            Ok(LookedUp {
+                user: User { uid, gid },
+                groups: groups.to_vec(),
+            })
+        };
+        let user = |uid, gid| with(uid, gid, &[]);
         for (text, expected) in [
-            ("web", user(33, 34)),
+            ("web", with(33, 34, &[50, 51])),
+            ("web:", with(33, 34, &[50, 51])),
+            ("web:audio", user(33, 50)),
+            ("web:9", user(33, 9)),
             ("web:www", user(33, 35)),
             ("web:5", user(33, 5)),
-            ("33", user(33, 34)),
+            ("33", with(33, 34, &[50, 51])),
+            ("33:", with(33, 34, &[50, 51])),
             ("1234", user(1234, 0)),
             ("1234:www", user(1234, 35)),
-            ("7", user(8, 9)),
-            ("root", user(0, 0)),
+            // Digits are a number, whoever has them for a name.
+            ("7", user(7, 0)),
+            ("root", with(0, 0, &[50])),
+            ("", with(0, 0, &[50])),
+            (":5", user(0, 5)),
+            (":www", user(0, 35)),
+            ("99999999999", Err("99999999999")),
+            ("web:99999999999", Err("99999999999")),
+            ("web:www:x", Err("www:x")),
             ("nobody", Err("nobody")),
             ("web:staff", Err("staff")),
-            ("", Err("")),
         ] {
             assert_eq!(found.look_up(text), expected, "{text}");
         }

@@ -121,6 +121,6 @@ pub(crate) fn build(
         uid: u32::MAX,
         gid: u32::MAX,
     };
-    let own = database.look_up(user).unwrap_or(nobody);
+    let own = database.look_up(user).map_or(nobody, |found| found.user);
     trees.get_or_shift(name, tree, own)
 }

@@ -95,7 +95,7 @@ fn plan_with(
     }
     let workdir = match output {
         Some(_) => COMMAND_OUTPUT.to_owned(),
-        None => workdir::find(spec, workspace.as_ref(), &stack)?,
+        None => workdir::find(spec, workspace.as_ref(), &mut stack)?,
     };
     let variables = environment::build(spec, host, &identity.account, &stack, &tools, &workdir)?;
     let mut grants = std::mem::take(&mut stack.grants);
@@ -216,13 +216,15 @@ fn identify(
         name: name.clone(),
         part: part.to_owned(),
     };
-    let user = found.look_up(name).map_err(unknown)?;
+    let account::LookedUp { user, groups } = found.look_up(name).map_err(unknown)?;
     if user.uid.max(user.gid) > USER_ID_MAX {
         return Err(unknown(&format!("{}:{}", user.uid, user.gid)));
     }
     let mut numbered = spec.clone();
     numbered.user = Some(user);
-    Ok(account::identify(&numbered, host, &found))
+    let mut identity = account::identify(&numbered, host, &found);
+    identity.account.groups = groups;
+    Ok(identity)
 }
 
 /// Reads a small text file of the root. The trees may be hostile: the file is opened without

@@ -1,19 +1,21 @@
 //! The directory that a program starts in.
 
-use tidemill_core::job::JobSpec;
+use tidemill_core::job::{Image, JobSpec};
+use tidemill_core::root::{Node, RootMount};
 
 use crate::overlay::{Found, below, names};
 use crate::plan::PlanError;
-use crate::stack::Stack;
+use crate::stack::{MADE_BY_SANDBOX, Stack};
 use crate::workspace::Place;
 
 /// Where the program starts. Everything that links on the way may lead to was decided by whoever
 /// wrote the workspace, so a path in it has to stay in it: a link to `/etc` would silently start the
-/// job beside its files.
+/// job beside its files. A directory that a container image lacks is made, and is the job's: images name
+/// such ones, because docker makes them.
 pub(crate) fn find(
     spec: &JobSpec,
     workspace: Option<&Place>,
-    stack: &Stack,
+    stack: &mut Stack,
 ) -> Result<String, PlanError> {
     let Some(wanted) = &spec.workdir else {
         return Ok(workspace.map_or_else(|| "/".to_owned(), |place| place.shown.clone()));
@@ -51,6 +53,13 @@ pub(crate) fn find(
     };
     match resolved.found {
         Found::File(_) => return Err(wrong(format!("{it} is not a directory"))),
+        Found::Nothing if is_made(spec, stack, &resolved.path) => {
+            stack.add_node(Node::Dir {
+                path: resolved.path.clone(),
+                mode: 0o755,
+                job_owned: true,
+            });
+        }
         Found::Nothing => return Err(wrong(format!("{it} does not exist in the sandbox"))),
         Found::Dir(_) | Found::Link(_) => {}
     }
@@ -64,6 +73,16 @@ pub(crate) fn find(
         });
     }
     Ok(tidy)
+}
+
+/// True if a directory of this path is made when it is missing: in a container image, where nothing is mounted.
+fn is_made(spec: &JobSpec, stack: &Stack, path: &str) -> bool {
+    let is_mounted = |mount: &RootMount| is_at_or_below(path, &mount.dest);
+    matches!(spec.image, Image::Oci { .. })
+        && !stack.mounts.iter().any(is_mounted)
+        && !MADE_BY_SANDBOX
+            .iter()
+            .any(|made| is_at_or_below(path, made))
 }
 
 /// An absolute path without needless parts.

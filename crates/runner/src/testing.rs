@@ -452,6 +452,7 @@ impl Images for FakeImages {
                     },
                     name: "job".to_owned(),
                     home: "/home/job".to_owned(),
+                    groups: Vec::new(),
                 },
                 root_writable: false,
                 devices: Vec::new(),

@@ -80,6 +80,7 @@ fn run(program: String, args: Vec<String>) -> Result<u8, Box<dyn std::error::Err
                 },
                 name: "job".into(),
                 home: "/home/job".into(),
+                groups: Vec::new(),
             },
             root_writable: false,
             devices: Vec::new(),

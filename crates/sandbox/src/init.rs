@@ -270,7 +270,8 @@ fn build(prepared: Prepared, root: &RootPlan, bounds: &Bounds) -> Result<Stage, 
     let eagerness = OomEagerness::open();
     let children = process::child_signals().step(|| "watch for ended children".to_owned())?;
     let builder = bounds.builder;
-    process::become_user(builder.uid, builder.gid, bounds.denies_groups)
+    let groups = (!bounds.denies_groups).then_some(&[][..]);
+    process::become_user(builder.uid, builder.gid, groups)
         .step(|| "become the builder of the sandbox".to_owned())?;
     // Changing the user clears it.
     process::die_with_parent().step(|| "ask to end with the launcher".to_owned())?;

@@ -109,7 +109,8 @@ fn wall_in(
     rustix::process::umask(Mode::from_raw_mode(0o022));
     limit(&work.limits, walls.spare)?;
     process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
-    process::become_user(user.uid, user.gid, walls.denies_groups)
+    let groups = (!walls.denies_groups).then_some(&*root.account.groups);
+    process::become_user(user.uid, user.gid, groups)
         .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
     enter(&work.workdir)?;
     if work.tty {

@@ -318,6 +318,7 @@ impl Warden {
         stdio: Stdio,
     ) -> Result<Running, StartError> {
         let mut missing = self.bound(&mut request.limits)?;
+        self.keep_mapped_groups(&mut request.root);
         let (name, limits) = (request.name.clone(), request.limits);
         let program = request.program.rsplit('/').next().unwrap_or("").to_owned();
         let sizes = sizes(&limits, self.settings.memory);
@@ -556,6 +557,17 @@ impl Warden {
         .step(|| "map the group ids of the sandbox".to_owned())?;
         rustix::io::write(ready, b"g").step(|| "let process 1 go".to_owned())?;
         Ok(())
+    }
+
+    /// Leaves the job only those further groups that it can be in here.
+    fn keep_mapped_groups(&self, root: &mut RootPlan) {
+        if root.account.groups.is_empty() {
+            return;
+        }
+        let (own, is_caller) = (root.account.user.gid, works_on_the_callers_files(root));
+        let identity = self.settings.identity;
+        let groups = &mut root.account.groups;
+        groups.retain(|group| identity.outside(own, is_caller, *group).is_some());
     }
 
     /// Gives the sandbox what the job or its builder has to own.

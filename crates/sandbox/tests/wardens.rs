@@ -151,6 +151,7 @@ fn request(name: &str, script: &str, limits: Limits, further: usize) -> SandboxR
                 user,
                 name: "job".into(),
                 home: "/tmp".into(),
+                groups: Vec::new(),
             },
             root_writable: false,
             devices: Vec::new(),

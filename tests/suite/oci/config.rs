@@ -217,6 +217,155 @@ fn what_an_archive_has_of_the_jobs_user_is_the_jobs_own(#[case] mode: Mode) {
     assert_eq!(explained.code, 0, "{explained}");
 }
 
+/// A database with groups that list users.
+fn with_groups(base: Vec<u8>) -> Made {
+    let groups = "root:x:0:\napp:x:1000:\nwheel:x:10:app\naudio:x:29:root,app\n7:x:70:\n";
+    Made::new(vec![base, layer(&[TarEntry::file("etc/group", groups)])])
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+#[case::nobody(Mode::Nobody)]
+fn users_and_groups_are_those_that_docker_takes(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    let has_groups = mode != Mode::Nobody;
+    for (user, ids, groups) in [
+        ("app", "1000 1000", "1000 10 29"),
+        ("1000", "1000 1000", "1000 10 29"),
+        ("1000:", "1000 1000", "1000 10 29"),
+        ("app:audio", "1000 29", "29"),
+        ("app:app", "1000 1000", "1000"),
+        ("app:7", "1000 7", "7"),
+        (":29", "0 29", "29"),
+        ("4321", "4321 0", "0"),
+        ("4321:43", "4321 43", "43"),
+    ] {
+        let mut made = with_groups(base.clone());
+        made.config =
+            json!({ "User": user, "Cmd": ["/bin/sh", "-c", "echo $(id -u) $(id -g); id -G"] });
+        made.import(&world, "users:1");
+        let done = world.bare_run(in_image("users:1")).run();
+        // Without sub-ids the kernel lets nobody choose groups.
+        let only = groups.split(' ').next().unwrap();
+        let groups = if has_groups { groups } else { only };
+        let out = done.out();
+        let mut lines = out.lines();
+        assert_eq!((done.code, lines.next()), (0, Some(ids)), "{user}: {done}");
+        let said: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+        let said: Vec<&str> = said.into_iter().filter(|id| *id != "65534").collect();
+        assert_eq!(said.join(" "), groups, "{user}: {done}");
+    }
+    for (user, said) in [
+        ("nobody-here", "nobody-here"),
+        ("app:nobodies", "nobodies"),
+        ("app:app:app", "app:app"),
+        ("99999999999", "99999999999"),
+        ("70000", "70000"),
+    ] {
+        let mut made = with_groups(base.clone());
+        made.config = json!({ "User": user, "Cmd": ["/bin/true"] });
+        made.import(&world, "users:1");
+        let done = world.bare_run(in_image("users:1")).run();
+        assert_eq!(done.code, 125, "{user}: {done}");
+        assert!(
+            done.err().contains(said) && done.err().contains("--user"),
+            "{user}: {done}"
+        );
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_job_can_use_the_groups_that_its_image_gives_it(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    let mut made = with_groups(base);
+    let shared = TarEntry::dir("srv/shared").mode(0o770).owner(0, 29);
+    made.layers.push(layer(&[shared]));
+    made.config = json!({ "User": "app" });
+    made.import(&world, "groups:1");
+    let line = "cd /srv/shared && echo x > new && chgrp wheel new && stat -c %u:%g new";
+    for flags in [&["--no-workspace"][..], &[]] {
+        let done = world
+            .bare_run(["--image", "oci:groups:1"])
+            .args(flags)
+            .args(["--", "/bin/sh", "-c", line])
+            .run();
+        assert_eq!((done.code, done.out().as_str()), (0, "1000:10\n"), "{done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+#[case::nobody(Mode::Nobody)]
+fn a_directory_that_an_image_names_and_lacks_is_made_for_the_job(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    let links = [
+        TarEntry::dir("data/real"),
+        TarEntry::symlink("way", "/data/real"),
+    ];
+    let mut made = Made::new(vec![base, layer(&links)]);
+    for (wanted, there) in [
+        ("/not/there/yet", "/not/there/yet"),
+        ("build", "/build"),
+        ("/way/further", "/data/real/further"),
+    ] {
+        made.config = json!({
+            "User": "app", "WorkingDir": wanted,
+            "Cmd": ["/bin/sh", "-c", "pwd -P; touch new && stat -c '%u:%g %a' ."],
+        });
+        made.import(&world, "dir:1");
+        let done = world.bare_run(in_image("dir:1")).run();
+        let expected = format!("{there}\n1000:1000 755\n");
+        assert_eq!((done.code, done.out()), (0, expected), "{wanted}: {done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn an_images_signal_asks_its_jobs_to_end(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    let mut made = Made::new(vec![base]);
+    made.config = json!({ "StopSignal": "SIGINT" });
+    made.import(&world, "stop:1");
+    let script = "trap 'echo cleanup; exit 7' INT; echo ready; while :; do sleep 0.1; done";
+    // What is said goes before what the image says.
+    for (own, signal, out) in [
+        (&[][..], "SIGINT", "ready\ncleanup\n"),
+        (&["--stop-signal", "USR1"], "SIGUSR1", "ready\n"),
+    ] {
+        let job = world
+            .job(script)
+            .args(in_image("stop:1"))
+            .args(["--grace", "60s"])
+            .args(own)
+            .start();
+        job.await_output("ready").cancel();
+        let done = job.wait();
+        assert_eq!(done.out(), out, "{done}");
+        let record = done.record();
+        let said = format!("{signal} sent");
+        assert!(record.reason_text().contains(&said), "{done}");
+    }
+    let image = in_image("stop:1");
+    let mut words = vec!["explain", "--format", "json"];
+    words.extend(image.each_ref().map(String::as_str));
+    words.push("/bin/true");
+    let explained: Value = serde_json::from_slice(&world.ask(words)).unwrap();
+    assert_eq!(explained["spec"]["stop_signal"], "SIGINT", "{explained:#}");
+}
+
 #[test]
 fn explain_shows_what_an_image_says() {
     let (Some(world), Some(made)) = (World::new(Mode::Rootless), app()) else {
@@ -255,9 +404,9 @@ fn what_an_image_says_wrong_is_told() {
             "nobody-here",
         ),
         (
-            json!({ "Cmd": ["/bin/true"], "WorkingDir": "/not/there" }),
+            json!({ "Cmd": ["/bin/true"], "WorkingDir": "/bin/sh/below" }),
             125,
-            "/not/there",
+            "/bin/sh",
         ),
         (json!({ "Cmd": ["/no/such"] }), 127, "/no/such"),
         (

@@ -270,16 +270,16 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes this user and group, without supplementary groups. `groups_denied` tells that the user
-/// namespace forbids setgroups(2) (a single-id map), where the groups stay what they are: unmapped.
+/// Becomes this user and group, with these supplementary groups. Without a list they stay what they are,
+/// which is unmapped: so it is in a user namespace that forbids setgroups(2) (a single-id map).
 ///
 /// # Errors
 /// What the kernel answers.
-pub(crate) fn become_user(uid: u32, gid: u32, groups_denied: bool) -> io::Result<()> {
+pub(crate) fn become_user(uid: u32, gid: u32, groups: Option<&[u32]>) -> io::Result<()> {
     // The raw calls change this one thread, which is the only one.
-    if !groups_denied {
-        // SAFETY: an empty list.
-        check(unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) })?;
+    if let Some(groups) = groups {
+        // SAFETY: a list of that length, which the kernel reads.
+        check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
     }
     // SAFETY: integers only.
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
