@@ -1,6 +1,7 @@
 //! OCI images as roots of jobs: what the config says, what layers become, which digest a tag is held to, and
 //! images that are wrong.
 
+mod as_layer;
 mod config;
 mod digests;
 mod fake;

@@ -13,9 +13,9 @@ mod stored;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidemill_core::JobSpec;
 use tidemill_core::job;
 use tidemill_core::oci::{ImageConfig, OciDigest};
+use tidemill_core::{JobSpec, Layer};
 use tidemill_oci::{Content, Image, Named, Platform, Reference};
 use tidemill_registry::{Lookup, Resolved, Watch};
 
@@ -61,34 +61,60 @@ struct Found {
 }
 
 impl Resolving<'_> {
-    /// The spec with everything that its OCI image says. A spec without one comes back as it is.
-    pub(crate) fn resolve(&self, spec: JobSpec) -> Result<Resolution, Failure> {
-        let job::Image::Oci {
-            reference,
-            digest,
-            platform,
-        } = &spec.image
-        else {
+    /// The spec with everything that its OCI image says, and with what the images among its layers are. A
+    /// spec without any comes back as it is.
+    pub(crate) fn resolve(&self, mut spec: JobSpec) -> Result<Resolution, Failure> {
+        let is_image = matches!(spec.image, job::Image::Oci { .. });
+        let is_layer = |layer: &Layer| matches!(layer, Layer::Oci { .. });
+        let mut pending = Vec::new();
+        if !is_image && !spec.layers.iter().any(is_layer) {
             if self.is_locked {
                 let message = "--locked is about OCI images, and the job has none";
                 return Err(Failure::new(FailureKind::Usage, message)
                     .hint("leave it out, or name an image: --image oci:REF"));
             }
-            return Ok(Resolution {
-                spec,
-                pending: Vec::new(),
-            });
-        };
+            return Ok(Resolution { spec, pending });
+        }
         let mut lock = LockFile::of(&spec)?;
-        let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
+        if let job::Image::Oci {
+            reference,
+            digest,
+            platform,
+        } = &spec.image
+        {
+            let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
+            let config = config_of(&found);
+            pending.extend(found.pending);
+            spec = spec.resolve(&config).map_err(|error| {
+                Failure::new(FailureKind::Usage, error.to_string()).hint(error.hint())
+            })?;
+        }
+        for layer in &mut spec.layers {
+            pending.extend(self.resolve_layer(layer, &mut lock)?);
+        }
+        Ok(Resolution { spec, pending })
+    }
+
+    /// Says which image a layer is, if it is one. Gives it if blobs of it are missing.
+    fn resolve_layer(
+        &self,
+        layer: &mut Layer,
+        lock: &mut Option<LockFile>,
+    ) -> Result<Option<Resolved>, Failure> {
+        let Layer::Oci {
+            reference,
+            digest,
+            platform,
+            ..
+        } = layer
+        else {
+            return Ok(None);
+        };
+        let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), lock)?;
         let config = config_of(&found);
-        let spec = spec.resolve(&config).map_err(|error| {
-            Failure::new(FailureKind::Usage, error.to_string()).hint(error.hint())
-        })?;
-        Ok(Resolution {
-            spec,
-            pending: found.pending.into_iter().collect(),
-        })
+        *digest = Some(config.digest);
+        *platform = Some(config.platform);
+        Ok(found.pending)
     }
 
     /// The image that a name means: by its digest, by the lock file, by what is here, else by its registry.

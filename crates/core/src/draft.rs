@@ -49,7 +49,7 @@ pub struct Draft {
     pub platform: Option<String>,
     /// Layers over the image, later ones over earlier ones: objects, or texts such as `dir:SRC[=DEST]`,
     /// `file:SRC=DEST`, `glob:PATTERN[=DEST]`, `tar:SRC[=DEST]`, `stubs:PATH`, `symlinks:TARGET=LINK`,
-    /// `shared-libs:BINARY[=DEST]` and `command:SCRIPT`. Options stand before the colon:
+    /// `shared-libs:BINARY[=DEST]`, `command:SCRIPT` and `oci:REF[=DEST]`. Options stand before the colon:
     /// `dir,canonical:SRC=DEST`.
     #[schemars(default)]
     pub layers: Vec<LayerDraft>,

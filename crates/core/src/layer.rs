@@ -9,6 +9,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use crate::job::User;
+use crate::oci::OciDigest;
 
 /// One layer over the image. Destinations are absolute paths in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +110,25 @@ pub enum Layer {
         #[serde(default, skip_serializing_if = "Attributes::are_kept")]
         attributes: Attributes,
     },
+    /// The files of an OCI image. What the image says of a command, variables and a user does not count.
+    Oci {
+        /// `[HOST[:PORT]/]NAME[:TAG][@DIGEST]`, as it was written.
+        reference: String,
+        /// The digest of the manifest that it was resolved to; absent until then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<OciDigest>,
+        /// Which of an index's images, `OS/ARCHITECTURE[/VARIANT]`; this machine's if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platform: Option<String>,
+        /// The directory in the image whose content appears; what lies elsewhere is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        strip: Option<String>,
+        /// The directory in the sandbox that it appears in.
+        dest: String,
+        /// Whose the files are, with which modes and times.
+        #[serde(default, skip_serializing_if = "Attributes::are_kept")]
+        attributes: Attributes,
+    },
 }
 
 impl Layer {
@@ -121,7 +141,8 @@ impl Layer {
             | Self::Tar { attributes, .. }
             | Self::Stubs { attributes, .. }
             | Self::SharedLibs { attributes, .. }
-            | Self::Command { attributes, .. } => *attributes,
+            | Self::Command { attributes, .. }
+            | Self::Oci { attributes, .. } => *attributes,
             Self::Symlinks { .. } => Attributes::default(),
         }
     }

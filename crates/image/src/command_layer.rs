@@ -141,7 +141,7 @@ fn layer_state(
         (None, Layer::File { source, .. }) => {
             let (path, _) = canonical_file(source, "layer")?;
             let file = [(PathBuf::from(&path), PathBuf::from("file"))];
-            let copies = Copies::of_files(path, file, Attributes::default())?;
+            let copies = Copies::of_files("file", path, file, Attributes::default())?;
             Some(copies.tree_name(trees.owners()))
         }
         (None, Layer::Glob { .. }) => {
@@ -201,7 +201,7 @@ pub fn build_command(
         }
         copies.forget_privileges();
         let mut note = copies.build(building, trees.owners())?;
-        note.from = key.to_string();
+        note.from = format!("command {}", command.spec.command().join(" "));
         remove_tree(&output).map_err(|source| failed("remove", source))?;
         Ok(note)
     })

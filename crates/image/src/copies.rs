@@ -29,7 +29,8 @@ const DIR_MODE: u32 = 0o755;
 /// Files of the host that become a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Copies {
-    /// What they are copied from, for people.
+    /// The kind of layer that they are, and what they are copied from, for people.
+    kind: &'static str,
     from: String,
     /// Sorted by path, so that a directory comes before what is in it.
     entries: Vec<Copied>,
@@ -90,8 +91,9 @@ impl Copied {
 }
 
 impl Copies {
-    fn new(from: String, attributes: Attributes) -> Self {
+    fn new(kind: &'static str, from: String, attributes: Attributes) -> Self {
         Self {
+            kind,
             from,
             entries: Vec::new(),
             attributes,
@@ -113,7 +115,7 @@ impl Copies {
             path: path.to_string_lossy().into_owned(),
             source,
         };
-        let mut copies = Self::new(base.clone(), attributes);
+        let mut copies = Self::new("dir", base.clone(), attributes);
         let mut todo = vec![PathBuf::new()];
         while let Some(relative) = todo.pop() {
             if copies.entries.len() >= LOOKED_AT_MAX {
@@ -149,11 +151,12 @@ impl Copies {
 
     /// Some files and links, each with its path in the tree.
     pub(crate) fn of_files(
+        kind: &'static str,
         from: String,
         files: impl IntoIterator<Item = (PathBuf, PathBuf)>,
         attributes: Attributes,
     ) -> Result<Self, PlanError> {
-        let mut copies = Self::new(from, attributes);
+        let mut copies = Self::new(kind, from, attributes);
         for (from, to) in files {
             let metadata = fs::symlink_metadata(&from).map_err(|source| PlanError::Source {
                 what: "layer",
@@ -175,7 +178,7 @@ impl Copies {
         let files = matches.files().iter();
         let files = files.map(|file| (base.join(file.path()), file.appears().to_owned()));
         let from = format!("{}/{}", matches.base(), matches.pattern());
-        let mut copies = Self::of_files(from, files, attributes)?;
+        let mut copies = Self::of_files("glob", from, files, attributes)?;
         if let Owners::Job { uid, gid } = matches.owners()
             && attributes.owner.is_none()
         {
@@ -212,6 +215,11 @@ impl Copies {
     /// Files, links and directories.
     pub(crate) fn entries(&self) -> u64 {
         self.entries.len() as u64
+    }
+
+    /// The kind of layer that they are.
+    pub(crate) const fn kind(&self) -> &'static str {
+        self.kind
     }
 
     /// What they are copied from, for people.

@@ -136,21 +136,23 @@ impl LayerKey {
     /// The tree that this one is made of, if it has to be built before.
     pub fn made_of(&self) -> Option<&Self> {
         match &self.recipe {
-            Recipe::Dress { tree, .. } if tree.command().is_some() => Some(tree),
+            Recipe::Dress { tree, .. } if tree.command().is_some() || tree.image().is_some() => {
+                Some(tree)
+            }
             Recipe::Own { tree, .. } => Some(tree),
             _ => None,
         }
     }
 
     /// The key of a tree that is there, with other attributes.
-    fn of_tree(name: Digest, attributes: &Attributes) -> Self {
+    fn of_tree(name: Digest, strip: Option<&str>, attributes: &Attributes) -> Self {
         let tree = Self {
             name,
             recipe: Recipe::Built,
             order: None,
         };
-        let order = order::of_tree(&name, attributes);
-        dressed(tree, None, attributes, order)
+        let order = order::of_tree(&name, strip, attributes);
+        dressed(tree, strip, attributes, order)
     }
 
     /// The key of this tree as a job of this user sees it that is the caller itself.
@@ -290,7 +292,7 @@ pub fn key_at(
     };
     Ok(Some(match &spec.layers[index] {
         Layer::Command { attributes, .. } if !attributes.are_kept() => {
-            let order = order::of_tree(&name, attributes);
+            let order = order::of_tree(&name, None, attributes);
             dressed(key, None, attributes, order)
         }
         _ => key,
@@ -329,6 +331,7 @@ pub(crate) fn layer_key(
             attributes,
             ..
         } => return tar_key(source, strip.as_deref(), attributes, trees).map(Some),
+        Layer::Oci { .. } => return oci_key(layer, trees).map(Some),
         Layer::Dir {
             source, attributes, ..
         } if !attributes.are_kept() => {
@@ -342,7 +345,12 @@ pub(crate) fn layer_key(
         } if !attributes.are_kept() => {
             let (path, _) = canonical_file(source, "layer")?;
             let name = PathBuf::from(file_name(dest));
-            Copies::of_files(path.clone(), [(PathBuf::from(path), name)], *attributes)?
+            Copies::of_files(
+                "file",
+                path.clone(),
+                [(PathBuf::from(path), name)],
+                *attributes,
+            )?
         }
         Layer::Glob { attributes, .. } => {
             let matches = find_matches(layer, host)?;
@@ -405,15 +413,25 @@ pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerEr
     trees.get_or_build_with(&key.name, |building| match &key.recipe {
         Recipe::Unpack(archive) => {
             let limits = UnpackLimits::default();
-            Ok(unpack::unpack(archive, building, &limits, trees.owners())?)
+            let mut note = unpack::unpack(archive, building, &limits, trees.owners())?;
+            note.from = made_of("tar", archive.path());
+            Ok(note)
         }
         Recipe::Image(_, layers) => match layers {
-            Some(layers) => Ok(layers.build(building, trees)?),
+            Some(layers) => {
+                let mut note = layers.build(building, trees)?;
+                note.from = made_of("oci", &key.to_string());
+                Ok(note)
+            }
             None => Err(LayerError::NoLayers {
                 image: key.to_string(),
             }),
         },
-        Recipe::Copy(copies) => Ok(copies.build(building, trees.owners())?),
+        Recipe::Copy(copies) => {
+            let mut note = copies.build(building, trees.owners())?;
+            note.from = made_of(copies.kind(), copies.from());
+            Ok(note)
+        }
         Recipe::Command(_) | Recipe::Built | Recipe::Own { .. } => Err(LayerError::NotRun {
             what: key.to_string(),
         }),
@@ -431,10 +449,18 @@ pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerEr
                 .map_err(|error| LayerError::Look(Box::new(error)))?
                 .with_their_owners(trees.owners());
             let mut note = copies.build(building, trees.owners())?;
-            note.from = known_as;
+            let source = trees.note(&tree.name).unwrap_or_default();
+            note.from = source.from;
+            // What the source lacks its copy does not have either.
+            note.lacks.splice(0..0, source.lacks);
             Ok(note)
         }
     })
+}
+
+/// What a tree was made of, for people: the kind and the source.
+fn made_of(kind: &str, source: &str) -> String {
+    format!("{kind} {source}")
 }
 
 /// The key of an archive's tree.
@@ -478,6 +504,26 @@ fn tar_key(
         attributes,
         order,
     ))
+}
+
+fn oci_key(layer: &Layer, trees: &TreeStore) -> Result<LayerKey, PlanError> {
+    let Layer::Oci {
+        reference,
+        digest,
+        platform,
+        strip,
+        attributes,
+        ..
+    } = layer
+    else {
+        unreachable!("the caller has looked");
+    };
+    let image = image_key(reference, *digest, platform.as_deref(), trees)?;
+    if attributes.are_kept() {
+        return Ok(image);
+    }
+    let order = order::of_tree(&image.name, strip.as_deref(), attributes);
+    Ok(dressed(image, strip.as_deref(), attributes, order))
 }
 
 /// The key of what another tree has in a directory, with other attributes.

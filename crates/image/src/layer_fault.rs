@@ -53,6 +53,16 @@ pub enum LayerFault {
     /// The image has a file where the output of a command goes.
     #[error("the image has a file at `{COMMAND_OUTPUT}`, where the output of a command goes")]
     NoPlaceForOutput,
+    /// Something is to be made in a directory that each job has for itself.
+    #[error(
+        "`{path}` cannot be made by a layer: `{dir}` is the job's own, and empty when it starts"
+    )]
+    InTemporary {
+        /// The path.
+        path: String,
+        /// The directory.
+        dir: String,
+    },
     /// A directory that is used where it is has something that overlayfs would take for an order.
     #[error(
         "`{path}` {mark}, by which overlayfs hides or replaces what lies below: a layer with it cannot be laid \
@@ -91,10 +101,10 @@ pub enum LayerFault {
         /// The limit.
         max: usize,
     },
-    /// An archive does not have the directory whose content is wanted.
-    #[error("the archive `{archive}` has no directory `{strip}`")]
+    /// An archive or image does not have the directory whose content is wanted.
+    #[error("`{archive}` has no directory `{strip}`")]
     NoSuchDir {
-        /// The archive.
+        /// The archive or image.
         archive: String,
         /// The directory.
         strip: String,
@@ -116,6 +126,9 @@ impl LayerFault {
             ),
             Self::BelowFile { above, .. } => format!("write {above}/ for a directory"),
             Self::NoPlaceForOutput => "use another image, or make the layer elsewhere".into(),
+            Self::InTemporary { path, .. } => format!(
+                "let the job make it; or bring it with a `dir` or `file` layer, for example dir:DIR={path}"
+            ),
             Self::Mark { .. } => {
                 "remove it; or have the layer copied without such marks, which each of the options owner, \
                  mode and mtime does; or choose a destination of its own"
@@ -128,9 +141,11 @@ impl LayerFault {
                     .into()
             }
             Self::TooManyLibraries { .. } => "bring its directories in with `dir` layers".into(),
-            Self::NoSuchDir { archive, .. } => {
+            // A path, and no reference of an image.
+            Self::NoSuchDir { archive, .. } if archive.starts_with('/') => {
                 format!("`tar -tf {archive}` lists what it has; or leave `strip` out")
             }
+            Self::NoSuchDir { .. } => "name a directory that it has, or leave `strip` out".into(),
         }
     }
 
@@ -141,7 +156,8 @@ impl LayerFault {
             | Self::Braces { .. }
             | Self::IsDir { .. }
             | Self::IsFile { .. }
-            | Self::BelowFile { .. } => ReasonCode::BadSpec,
+            | Self::BelowFile { .. }
+            | Self::InTemporary { .. } => ReasonCode::BadSpec,
             Self::NoSuchDir { .. }
             | Self::NoPlaceForOutput
             | Self::Mark { .. }

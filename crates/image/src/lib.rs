@@ -63,6 +63,7 @@ pub use layer_fault::LayerFault;
 pub use link_warning::link_warnings;
 pub use oci::{ImageLayer, ImageLayers, ImageName, ImageTreeError};
 pub use output_limit::{COMMAND_BYTES_DEFAULT, Outgrown, OutputLimit};
+pub use placed::is_helper;
 pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
 pub use tree_store::{

@@ -71,7 +71,10 @@ fn sources(spec: &JobSpec) -> impl Iterator<Item = (&'static str, PathBuf)> {
             let paths = binaries.iter().map(PathBuf::from);
             paths.map(|path| ("program", path)).collect()
         }
-        Layer::Stubs { .. } | Layer::Symlinks { .. } | Layer::Command { .. } => Vec::new(),
+        Layer::Stubs { .. }
+        | Layer::Symlinks { .. }
+        | Layer::Command { .. }
+        | Layer::Oci { .. } => Vec::new(),
     });
     let binds = spec.grants.iter().filter_map(|grant| match grant {
         GrantRequest::Bind {

@@ -20,8 +20,22 @@ use crate::layer::whole;
 use crate::layer_fault::LayerFault;
 use crate::overlay::{Found, names};
 use crate::plan::PlanError;
-use crate::stack::{MADE_BY_SANDBOX, Source, Stack};
+use crate::stack::{MADE_BY_SANDBOX, Source, Stack, TEMPORARY};
 use crate::tree_store::{TreeNote, TreeStore, TreeStoreError};
+
+/// What trees are said to be that only make places for others.
+pub(crate) const PLACES: &str = "places to mount on";
+/// What the descriptions of trees with empty files and of trees with links begin with.
+const STUBS: &str = "stubs ";
+const LINKS: &str = "symlinks ";
+/// Entries of a tree that its description names.
+const DESCRIBED_MAX: usize = 3;
+
+/// True for what a tree was made of, if that is nothing: it has but empty files, directories and links that a
+/// job's root needs.
+pub fn is_helper(from: &str) -> bool {
+    from == PLACES || [STUBS, LINKS].iter().any(|kind| from.starts_with(kind))
+}
 
 /// Something that is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +116,17 @@ fn add(
         groups.entry(at).or_default().insert(rest, what);
     }
     for (at, entries) in groups {
+        if let Some(first) = entries.keys().next()
+            && TEMPORARY.contains(&at.as_str())
+        {
+            return Err(PlanError::Layer(LayerFault::InTemporary {
+                path: format!("{at}/{first}"),
+                dir: at,
+            }));
+        }
         refuse_below_files(&at, &entries)?;
         let tree = Made {
+            at: &at,
             entries: &entries,
             attributes,
         };
@@ -192,6 +215,8 @@ fn find_place(
 
 /// A tree of such entries.
 struct Made<'a> {
+    /// Where it goes, for people: the tree is the same wherever it goes.
+    at: &'a str,
     entries: &'a BTreeMap<String, Placed>,
     attributes: &'a Attributes,
 }
@@ -212,12 +237,34 @@ impl Made<'_> {
                 source,
             })?;
             Ok::<_, TreeStoreError>(TreeNote {
-                from: "what a layer makes".to_owned(),
+                from: self.describe(),
                 entries: self.entries.len() as u64,
                 ..TreeNote::default()
             })
         });
         PlanError::utf8(&root.map_err(PlanError::Trees)?)
+    }
+
+    /// What it is, for people.
+    fn describe(&self) -> String {
+        let at = self.at.trim_end_matches('/');
+        let shown = |(path, what): (&String, &Placed)| match what {
+            Placed::Dir => format!("{at}/{path}/"),
+            Placed::File => format!("{at}/{path}"),
+            Placed::Link(target) => format!("{at}/{path} -> {target}"),
+        };
+        let first: Vec<String> = self.entries.iter().take(DESCRIBED_MAX).map(shown).collect();
+        let is_link = |what: &Placed| matches!(what, Placed::Link(_));
+        let kind = if self.entries.values().all(is_link) {
+            LINKS
+        } else {
+            STUBS
+        };
+        let more = match self.entries.len() - first.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{kind}{}{more}", first.join(", "))
     }
 
     fn fill(&self, root: &Path) -> io::Result<()> {

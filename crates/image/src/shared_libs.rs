@@ -169,8 +169,8 @@ impl Libraries {
             let inside = entry.strip_prefix("/").unwrap_or(entry);
             (self.on_host(entry), inside.to_owned())
         });
-        let from = format!("the libraries of {}", self.programs);
-        Copies::of_files(from, files, attributes)
+        let from = format!("of {}", self.programs);
+        Copies::of_files("shared-libs", from, files, attributes)
     }
 
     /// Adds the tree of copies to a root whose own links may lead elsewhere than the host's.

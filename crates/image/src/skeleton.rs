@@ -11,6 +11,7 @@ use tidemill_core::Digest;
 use tidemill_core::root::{Owners, Tree};
 
 use crate::overlay::names;
+use crate::placed;
 use crate::plan::PlanError;
 use crate::tree_store::{TreeNote, TreeStore, TreeStoreError};
 
@@ -79,7 +80,7 @@ impl Skeleton {
                 source,
             })?;
             Ok::<_, TreeStoreError>(TreeNote {
-                from: "places to mount on".to_owned(),
+                from: placed::PLACES.to_owned(),
                 entries: self.way.len() as u64,
                 ..TreeNote::default()
             })

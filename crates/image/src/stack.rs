@@ -18,6 +18,8 @@ use crate::tree_store::TreeStore;
 
 /// Directories that the sandbox makes by itself, over everything that an image has there.
 pub(crate) const MADE_BY_SANDBOX: &[&str] = &["/proc", "/dev", "/tmp", "/var/tmp"];
+/// Those among them that are the job's own, empty when it starts.
+pub(crate) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp"];
 /// Those among them in which nothing of the host may appear.
 const CLOSED: &[&str] = &["/proc", "/dev", "/sys"];
 /// Symbolic links that are followed on one path, as in the kernel.

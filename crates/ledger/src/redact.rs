@@ -90,6 +90,16 @@ impl Redactor {
                 self.in_option(strip);
                 self.in_text(dest);
             }
+            Layer::Oci {
+                reference,
+                strip,
+                dest,
+                ..
+            } => {
+                self.in_text(reference);
+                self.in_option(strip);
+                self.in_text(dest);
+            }
             Layer::Glob {
                 base,
                 include,

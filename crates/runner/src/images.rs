@@ -37,13 +37,16 @@ pub trait Images: Send + Sync + 'static {
     fn plan(&self, spec: &JobSpec) -> Result<Planned, Reason>;
 }
 
+/// Builds a tree, and tells how far it is.
+pub type BuildTree = dyn Fn(&BuildWatch) -> Result<PathBuf, Cause> + Send + Sync;
+
 /// A layer that has to be built. Equal names stand for equal trees.
 #[derive(Clone)]
 pub struct LayerBuild {
     /// The tree's name.
     pub name: Arc<str>,
     /// Builds the tree, or finds it built, and tells how far it is. Blocks.
-    pub build: Arc<dyn Fn(&BuildWatch) -> Result<PathBuf, Cause> + Send + Sync>,
+    pub build: Arc<BuildTree>,
 }
 
 impl fmt::Debug for LayerBuild {
@@ -172,6 +175,11 @@ impl LocalImages {
             }
             oci.not_needed(image);
         }
+        if let Some(image) = key.made_of().and_then(LayerKey::image)
+            && let Some(oci) = self.oci.as_ref().filter(|_| is_built())
+        {
+            oci.not_needed(image);
+        }
         if let Some((unpacker, order)) = self.unpacker.as_ref().zip(key.order())
             && !is_built()
         {
@@ -203,7 +211,8 @@ impl Images for LocalImages {
             Layer::Glob { .. }
             | Layer::Tar { .. }
             | Layer::SharedLibs { .. }
-            | Layer::Command { .. } => false,
+            | Layer::Command { .. }
+            | Layer::Oci { .. } => false,
         };
         !matches!(spec.image, Image::Tar { .. } | Image::Oci { .. })
             && spec.layers.iter().all(as_it_is)

@@ -64,11 +64,13 @@ pub(crate) struct JobArgs {
     /// matches, `tar:SRC[=DEST]` an archive (plain, gzip, zstd, xz), `stubs:PATH` an empty file, or with
     /// a `/` at the end a directory (`{a,b}` for several), `symlinks:TARGET=LINK` a link,
     /// `shared-libs:BINARY[=DEST]` the libraries that a program loads, `command:SCRIPT` what a script
-    /// leaves in /layer, where it starts. DEST is a path in the sandbox, `/` if left out.
+    /// leaves in /layer, where it starts, `oci:REF[=DEST]` the files of a container image. DEST is a path in the
+    /// sandbox, `/` if left out.
     ///
     /// Options stand between kind and colon, as in `tar,strip=DIR,canonical:SRC`: `canonical`,
     /// `owner=UID[.GID]`, `mode=normal|OCTAL` and `mtime=SECONDS` say what its files become, `strip=DIR`
-    /// takes leading directories off (tar, glob), `exclude=PATTERN` leaves out (glob).
+    /// takes leading directories off (tar, glob, oci), `exclude=PATTERN` leaves out (glob), `platform=OS/ARCH`
+    /// chooses (oci).
     #[arg(
         long = "layer",
         value_name = "SPEC",

@@ -117,6 +117,11 @@ mod tests {
                 json!({ "kind": "command", "program": "a", "args": ["b"], "env": { "C": "d" } }),
                 true,
             ),
+            (
+                json!({ "kind": "oci", "reference": "a:1", "platform": "linux/arm64", "strip": "b" }),
+                true,
+            ),
+            (json!({ "kind": "oci", "source": "a" }), false),
             (json!({ "kind": "dri", "source": "a" }), false),
             (json!({ "source": "a" }), false),
             (json!({ "kind": "dir" }), false),

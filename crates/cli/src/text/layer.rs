@@ -1,6 +1,7 @@
 //! Images and layers as lines for people.
 
 use tidemill_core::job::Image;
+use tidemill_core::oci::OciDigest;
 use tidemill_core::{Attributes, Layer};
 
 use super::command_line;
@@ -21,15 +22,16 @@ pub(crate) fn image(image: &Image) -> String {
             reference,
             digest,
             platform,
-        } => {
-            let platform = platform
-                .as_deref()
-                .map(|name| format!(" ({})", plain(name)));
-            let digest = digest.map(|digest| format!(" is {digest}"));
-            let parts = [Some(format!("oci {}", plain(reference))), platform, digest];
-            parts.into_iter().flatten().collect()
-        }
+        } => oci(reference, digest.as_ref(), platform.as_deref()),
     }
+}
+
+/// An image of a registry, with what it was resolved to.
+fn oci(reference: &str, digest: Option<&OciDigest>, platform: Option<&str>) -> String {
+    let platform = platform.map(|name| format!(" ({})", plain(name)));
+    let digest = digest.map(|digest| format!(" is {digest}"));
+    let parts = [Some(format!("oci {}", plain(reference))), platform, digest];
+    parts.into_iter().flatten().collect()
 }
 
 /// What a layer brings, where it appears and what its files become.
@@ -69,6 +71,17 @@ pub(crate) fn line(layer: &Layer) -> String {
         } => {
             let what = format!("tar {}", plain(source)) + &without(strip.as_deref());
             to(what, dest) + &changed(attributes)
+        }
+        Layer::Oci {
+            reference,
+            digest,
+            platform,
+            strip,
+            dest,
+            attributes,
+        } => {
+            let what = oci(reference, digest.as_ref(), platform.as_deref());
+            to(what + &without(strip.as_deref()), dest) + &changed(attributes)
         }
         Layer::Stubs { paths, attributes } => {
             format!("stubs {}", list(paths)) + &changed(attributes)
@@ -153,6 +166,10 @@ mod tests {
             ("stubs:/{a,b}/", "stubs /{a,b}/"),
             ("symlinks:b=/a", "symlinks /a -> b"),
             ("shared-libs:/bin/ls", "shared-libs of /bin/ls at /"),
+            (
+                "oci,strip=usr,canonical,platform=linux/arm64:debian:12=/d",
+                "oci debian:12 (linux/arm64) below usr at /d, canonical",
+            ),
             ("command:make x", "command sh -c 'make x' at /"),
         ] {
             let draft = Draft {

@@ -61,7 +61,10 @@ fn image_of(draft: &Draft, surroundings: &Surroundings<'_>, findings: &mut Findi
         ("oci", Some(reference)) => Image::Oci {
             reference: check_reference(place, reference, findings),
             digest: None,
-            platform: check_platform(draft, findings),
+            platform: draft
+                .platform
+                .as_deref()
+                .map(|platform| check_platform("/platform", platform, findings)),
         },
         _ => {
             let message = format!("`{}` is not an image", shown(text));
@@ -100,7 +103,7 @@ fn advice(text: &str, kind: &str, rest: Option<&str>) -> String {
     FORMS.to_owned()
 }
 
-fn check_reference(place: &str, reference: &str, findings: &mut Findings) -> String {
+pub(super) fn check_reference(place: &str, reference: &str, findings: &mut Findings) -> String {
     if reference.starts_with(['/', '.']) {
         let message = format!(
             "`{}` is a path, and a reference is wanted",
@@ -204,8 +207,7 @@ fn is_tag(tag: &str) -> bool {
             .all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-fn check_platform(draft: &Draft, findings: &mut Findings) -> Option<String> {
-    let text = draft.platform.as_deref()?;
+pub(super) fn check_platform(place: &str, text: &str, findings: &mut Findings) -> String {
     let parts: Vec<&str> = text.split('/').collect();
     let word = |part: &&str| {
         !part.is_empty()
@@ -216,10 +218,10 @@ fn check_platform(draft: &Draft, findings: &mut Findings) -> Option<String> {
     if !(2..=3).contains(&parts.len()) || text.len() > 64 || !parts.iter().all(word) {
         let message = format!("`{}` is not a platform", shown(text));
         findings
-            .error(DiagnosticCode::ImageForm, "/platform", message)
+            .error(DiagnosticCode::ImageForm, place, message)
             .hint("write OS/ARCHITECTURE[/VARIANT], for example linux/arm64 or linux/arm/v7");
     }
-    Some(text.to_owned())
+    text.to_owned()
 }
 
 #[cfg(test)]

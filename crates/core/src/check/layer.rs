@@ -1,6 +1,7 @@
 //! Layers: each kind's own fields, and what all have.
 
 use super::command::{check_argument, check_variable_name};
+use super::image::{check_platform, check_reference};
 use super::quantity::read_user;
 use super::source::{PATH_BYTES_MAX, Wanted, sandbox_path, short_enough};
 use super::{Findings, PathKind, Surroundings, shown};
@@ -132,6 +133,8 @@ impl Reader<'_, '_> {
         let fields = self.fields;
         let given = [
             ("source", fields.source.is_some()),
+            ("reference", fields.reference.is_some()),
+            ("platform", fields.platform.is_some()),
             ("dest", fields.dest.is_some()),
             ("base", fields.base.is_some()),
             ("include", !fields.include.is_empty()),
@@ -267,7 +270,31 @@ impl Reader<'_, '_> {
                 dest: self.dest(),
                 attributes,
             },
+            LayerKind::Oci => Layer::Oci {
+                reference: self.reference()?,
+                digest: None,
+                platform: self.platform(),
+                strip: self.strip(),
+                dest: self.dest(),
+                attributes,
+            },
         })
+    }
+
+    fn reference(&mut self) -> Option<String> {
+        match self.fields.reference.as_deref() {
+            None | Some("") => self.missing("reference", LayerKind::Oci, "\"debian:12\""),
+            Some(reference) => {
+                let place = self.at("reference");
+                Some(check_reference(&place, reference, self.findings))
+            }
+        }
+    }
+
+    fn platform(&mut self) -> Option<String> {
+        let place = self.at("platform");
+        let platform = self.fields.platform.as_deref()?;
+        Some(check_platform(&place, platform, self.findings))
     }
 
     /// Says that a field has to be there.

@@ -27,7 +27,7 @@ pub enum LayerForm {
 #[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
 #[schemars(deny_unknown_fields, title = "Layer")]
 pub struct LayerFields {
-    /// `dir`, `file`, `glob`, `tar`, `stubs`, `symlinks`, `shared-libs` or `command`.
+    /// `dir`, `file`, `glob`, `tar`, `stubs`, `symlinks`, `shared-libs`, `command` or `oci`.
     #[schemars(required)]
     pub kind: Option<String>,
     /// `dir`, `file`, `tar`: the directory, file or archive on the host.
@@ -42,7 +42,11 @@ pub struct LayerFields {
     /// `glob`: patterns of what is left out all the same.
     #[schemars(default)]
     pub exclude: Vec<String>,
-    /// `glob`, `tar`: leading directories that are taken off.
+    /// `oci`: the image, `[HOST[:PORT]/]NAME[:TAG][@DIGEST]`.
+    pub reference: Option<String>,
+    /// `oci`: which of an index's images, `OS/ARCHITECTURE[/VARIANT]`; this machine's if absent.
+    pub platform: Option<String>,
+    /// `glob`, `tar`, `oci`: leading directories that are taken off.
     pub strip: Option<String>,
     /// `stubs`: paths in the sandbox, those of directories with a `/` at the end; `{a,b}` chooses.
     #[schemars(default)]
@@ -94,11 +98,13 @@ pub enum LayerKind {
     SharedLibs,
     /// The output of a command.
     Command,
+    /// The files of an image.
+    Oci,
 }
 
 impl LayerKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Dir,
         Self::File,
         Self::Glob,
@@ -107,6 +113,7 @@ impl LayerKind {
         Self::Symlinks,
         Self::SharedLibs,
         Self::Command,
+        Self::Oci,
     ];
 
     /// The word that stands for it.
@@ -120,6 +127,7 @@ impl LayerKind {
             Self::Symlinks => "symlinks",
             Self::SharedLibs => "shared-libs",
             Self::Command => "command",
+            Self::Oci => "oci",
         }
     }
 
@@ -139,6 +147,7 @@ impl LayerKind {
             Self::Symlinks => "symlinks:TARGET=LINK",
             Self::SharedLibs => "shared-libs:BINARY[=DEST]",
             Self::Command => "command:SCRIPT",
+            Self::Oci => "oci:REF[=DEST]",
         }
     }
 
@@ -152,6 +161,7 @@ impl LayerKind {
             Self::Symlinks => &["links"],
             Self::SharedLibs => &["binaries", "dest"],
             Self::Command => &["program", "args", "env", "dest"],
+            Self::Oci => &["reference", "platform", "strip", "dest"],
         }
     }
 }
@@ -167,6 +177,7 @@ impl LayerKind {
             Self::Symlinks => &["links"],
             Self::SharedLibs => &["binaries"],
             Self::Command => &["program"],
+            Self::Oci => &["reference"],
         }
     }
 }
@@ -259,6 +270,9 @@ pub(crate) fn read_text(
     for option in options {
         read_option(&mut fields, kind, option, &shown)?;
     }
+    if let Some(problem) = owner_with_colon(&fields, what, &shown) {
+        return Err(problem);
+    }
     // A source may have a `=` in it; a destination may not.
     let (source, dest) = what
         .rsplit_once('=')
@@ -273,6 +287,10 @@ pub(crate) fn read_text(
         }
         LayerKind::Glob => {
             fields.include = vec![source.to_owned()];
+            fields.dest = dest;
+        }
+        LayerKind::Oci => {
+            fields.reference = Some(source.to_owned());
             fields.dest = dest;
         }
         LayerKind::Stubs => fields.paths = whole.into_iter().collect(),
@@ -322,6 +340,24 @@ fn split_head(text: &str) -> Option<(Vec<&str>, &str)> {
     None
 }
 
+/// What is wrong with `owner=5:6:x`: the colon ended the options, and nobody means a file `6:x` by that.
+fn owner_with_colon(
+    fields: &LayerFields,
+    what: &str,
+    shown: &impl Fn(&str) -> String,
+) -> Option<TextProblem> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let user = fields.owner.as_deref().filter(|user| is_number(user))?;
+    let (group, _) = what.split_once(':').filter(|(group, _)| is_number(group))?;
+    Some(TextProblem {
+        message: format!("the options end at the first colon, so `owner={user}` has no group"),
+        hint: format!(
+            "write owner={user}.{group} for group {group}, or ./{} for a file of that name",
+            shown(what)
+        ),
+    })
+}
+
 fn read_option(
     fields: &mut LayerFields,
     kind: LayerKind,
@@ -337,11 +373,13 @@ fn read_option(
         "mode" => fields.mode = given(),
         "mtime" => fields.mtime = given(),
         "strip" if kind.fields().contains(&"strip") => fields.strip = given(),
+        "platform" if kind == LayerKind::Oci => fields.platform = given(),
         "exclude" if kind == LayerKind::Glob => fields.exclude.push(value.to_owned()),
         _ => {
             let of_kind = match kind {
                 LayerKind::Glob => ", strip=DIR, exclude=PATTERN",
                 LayerKind::Tar => ", strip=DIR",
+                LayerKind::Oci => ", strip=DIR, platform=OS/ARCHITECTURE",
                 _ => "",
             };
             return Err(TextProblem {
@@ -392,8 +430,17 @@ mod tests {
         assert_eq!(fields.args, ["-c", "A=b make DESTDIR=/layer install"]);
         let fields = read("symlinks:../a=b=/bin/c").expect("a layer");
         assert_eq!(fields.links["/bin/c"], "../a=b");
+        let fields = read("dir,owner=5.6:7:a").expect("a layer");
+        assert_eq!(fields.source.as_deref(), Some("7:a"));
         let fields = read("stubs:/a={b,c}/").expect("a layer");
         assert_eq!(fields.paths, ["/a={b,c}/"]);
+        let fields = read("oci,strip=usr,platform=linux/arm64:localhost:5000/a:b@sha256:c=/d");
+        let fields = fields.expect("a layer");
+        let reference = fields.reference.as_deref();
+        assert_eq!(reference, Some("localhost:5000/a:b@sha256:c"));
+        assert_eq!(fields.dest.as_deref(), Some("/d"));
+        assert_eq!(fields.strip.as_deref(), Some("usr"));
+        assert_eq!(fields.platform.as_deref(), Some("linux/arm64"));
     }
 
     #[test]
@@ -421,9 +468,12 @@ mod tests {
             ("shared_libs:a", "did you mean `shared-libs`?"),
             ("dir,strip=a:b", "the options are canonical"),
             ("tar,exclude=a:b", "strip=DIR"),
+            ("tar,platform=a/b:c", "strip=DIR"),
+            ("oci,exclude=a:b", "platform=OS/ARCHITECTURE"),
             ("dir,canonical=no:a", "the options are canonical"),
             ("symlinks:a", "symlinks:a=/path"),
             ("{:", "write dir:"),
+            ("dir,owner=5:6:a", "write owner=5.6 for group 6, or ./6:a"),
         ] {
             let problem = read(text).expect_err(text);
             assert!(problem.hint.contains(advice), "{text}: {problem:?}");

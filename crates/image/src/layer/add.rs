@@ -55,7 +55,7 @@ impl Adder<'_> {
                 let source = copied(&key, key.to_string(), owners, trees)?;
                 self.stack.add_dir(&source, dest, trees)
             }
-            (Layer::Tar { .. }, Some(key)) => self.add_tar(layer, &key),
+            (Layer::Tar { .. } | Layer::Oci { .. }, Some(key)) => self.add_unpacked(layer, &key),
             (Layer::SharedLibs { binaries, dest, .. }, Some(key)) => {
                 let libraries = shared_libs::find(binaries, &host.root)?;
                 libraries.add_to(&key.find(trees)?, dest, whole(host), trees, self.stack)
@@ -73,8 +73,14 @@ impl Adder<'_> {
                 };
                 self.stack.lay_dir(&source, dest, trees).map(drop)
             }
-            (Layer::Tar { .. } | Layer::SharedLibs { .. } | Layer::Command { .. }, None) => {
-                unreachable!("archives, libraries and commands always become a tree")
+            (
+                Layer::Tar { .. }
+                | Layer::Oci { .. }
+                | Layer::SharedLibs { .. }
+                | Layer::Command { .. },
+                None,
+            ) => {
+                unreachable!("archives, images, libraries and commands always become a tree")
             }
         }
     }
@@ -114,13 +120,21 @@ impl Adder<'_> {
         self.stack.add_file(&source, dest, self.trees)
     }
 
-    fn add_tar(&mut self, layer: &Layer, key: &LayerKey) -> Result<(), PlanError> {
-        let Layer::Tar {
+    /// Adds what an archive or an image has, or what it has in a directory.
+    fn add_unpacked(&mut self, layer: &Layer, key: &LayerKey) -> Result<(), PlanError> {
+        let (Layer::Tar {
             source,
             strip,
             dest,
             attributes,
-        } = layer
+        }
+        | Layer::Oci {
+            reference: source,
+            strip,
+            dest,
+            attributes,
+            ..
+        }) = layer
         else {
             unreachable!("the caller has looked");
         };

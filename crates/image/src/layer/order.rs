@@ -27,6 +27,7 @@ enum Order {
     /// A tree that is there, with other attributes.
     Tree {
         name: Digest,
+        strip: Option<String>,
         attributes: Attributes,
     },
     /// A tree that is there, as a job of this user sees it that is the caller itself.
@@ -64,9 +65,10 @@ pub(super) fn of_dressed(path: &str, strip: Option<&str>, attributes: &Attribute
     .text()
 }
 
-pub(super) fn of_tree(name: &Digest, attributes: &Attributes) -> String {
+pub(super) fn of_tree(name: &Digest, strip: Option<&str>, attributes: &Attributes) -> String {
     Order::Tree {
         name: *name,
+        strip: strip.map(str::to_owned),
         attributes: *attributes,
     }
     .text()
@@ -112,7 +114,11 @@ pub fn build_order(order: &str, trees: &TreeStore) -> Result<PathBuf, OrderError
             let key = LayerKey::of_image(image, trees);
             Ok(Some(key.with_layers(layers)))
         }
-        Order::Tree { name, attributes } => Ok(Some(LayerKey::of_tree(name, &attributes))),
+        Order::Tree {
+            name,
+            strip,
+            attributes,
+        } => Ok(Some(LayerKey::of_tree(name, strip.as_deref(), &attributes))),
         Order::Own { tree, user } => Ok(Some(LayerKey::of_own(tree, &user))),
         Order::Layer {
             layer,

@@ -84,6 +84,13 @@ fn a_text_and_an_object_say_the_same() {
             json!({ "kind": "shared-libs", "binaries": ["/usr/bin/git"] }),
         ),
         (
+            "oci,strip=usr,platform=linux/arm64:ghcr.io/a/b:1=/opt",
+            json!({
+                "kind": "oci", "reference": "ghcr.io/a/b:1", "strip": "usr", "platform": "linux/arm64",
+                "dest": "/opt"
+            }),
+        ),
+        (
             "command:make install DESTDIR=/layer",
             json!({
                 "kind": "command", "program": "sh", "args": ["-c", "make install DESTDIR=/layer"]
@@ -133,6 +140,13 @@ fn each_kind_has_one_form_in_a_spec() {
         (
             "shared-libs:/a",
             json!({ "kind": "shared_libs", "binaries": ["/a"], "dest": "/" }),
+        ),
+        (
+            "oci,canonical,platform=linux/arm64:debian:12",
+            json!({
+                "kind": "oci", "reference": "debian:12", "platform": "linux/arm64", "dest": "/",
+                "attributes": { "owner": { "uid": 0, "gid": 0 }, "mode": "normal", "mtime": 1 }
+            }),
         ),
         (
             "command:x",
@@ -252,6 +266,17 @@ fn a_layer_with_mistakes_is_told_where_and_what() {
         ),
         (json!("shared-libs:/gone"), "/layers/0 host_path"),
         (json!("command:"), "/layers/0 missing_field"),
+        (json!("oci:"), "/layers/0 missing_field"),
+        (json!("oci:Debian"), "/layers/0 image_form"),
+        (json!("oci:./image.tar=/a"), "/layers/0 image_form"),
+        (
+            json!({ "kind": "oci", "reference": "a", "platform": "arm64" }),
+            "/layers/0/platform image_form",
+        ),
+        (
+            json!({ "kind": "oci", "source": "a" }),
+            "/layers/0/source layer_form",
+        ),
         (
             json!({ "kind": "command", "program": "" }),
             "/layers/0/program empty",

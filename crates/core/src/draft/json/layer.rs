@@ -10,9 +10,11 @@ use crate::draft::{LayerDraft, LayerFields};
 pub(super) const EXPECTED: &str = "a text or an object";
 
 /// The fields of a layer.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 19] = [
     "kind",
     "source",
+    "reference",
+    "platform",
     "dest",
     "base",
     "include",
@@ -53,6 +55,8 @@ impl Reader<'_> {
         match name {
             "kind" => layer.kind = self.text(&place, value),
             "source" => layer.source = self.text(&place, value),
+            "reference" => layer.reference = self.text(&place, value),
+            "platform" => layer.platform = self.text(&place, value),
             "dest" => layer.dest = self.text(&place, value),
             "base" => layer.base = self.text(&place, value),
             "include" => layer.include = self.texts(&place, value),
