@@ -10,4 +10,5 @@ mod layers;
 mod locked;
 mod made;
 mod refused;
+mod removed;
 mod together;

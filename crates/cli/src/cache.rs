@@ -7,6 +7,7 @@ mod bounds;
 mod du;
 mod images;
 mod ls;
+mod named;
 mod prune;
 mod verify;
 mod work;
@@ -23,6 +24,7 @@ use crate::state_dir::state_dir;
 use crate::ui::Ui;
 
 pub(crate) use bounds::bounds;
+pub(crate) use named::{RemovedTrees, remove_named};
 pub(crate) use work::if_asked;
 
 use self::work::Place;

@@ -61,7 +61,7 @@ pub(crate) fn image(
         ImageCommand::Show(args) => show::show(args, &look_for(global, &args.image)?, output),
         ImageCommand::Rm(args) => {
             let first = args.images.first().map_or("", String::as_str);
-            remove::rm(args, &look_for(global, first)?, output, ui)
+            remove::rm(args, &look_for(global, first)?, global, output, ui)
         }
         ImageCommand::Tag(args) => {
             tag::tag(args, &look_for(global, &args.image.image)?, output, ui)

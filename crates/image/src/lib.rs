@@ -61,7 +61,7 @@ pub use layer::{
 };
 pub use layer_fault::LayerFault;
 pub use link_warning::link_warnings;
-pub use oci::{ImageLayer, ImageLayers, ImageName, ImageTreeError};
+pub use oci::{ImageLayer, ImageLayers, ImageName, ImageTreeError, image_tree_names};
 pub use output_limit::{COMMAND_BYTES_DEFAULT, Outgrown, OutputLimit};
 pub use placed::is_helper;
 pub use plan::{HOSTNAME, PlanError, Planned, plan};

@@ -26,6 +26,7 @@ use tidemill_core::oci::OciDigest;
 
 use crate::archive::{self, ArchiveError, Ended, Watch};
 use crate::beneath::open_root;
+use crate::own_image;
 use crate::tree_store::{Building, FileAttributes, TreeNote, TreeStore, TreeStoreError};
 use crate::unpack::{
     ArchiveOwners, Dress, Files, Lacks, Merged, Names, Reading, UnpackError, UnpackLimits, apply,
@@ -148,9 +149,34 @@ pub(crate) fn image_tree_name(manifest: &OciDigest, owners: ArchiveOwners) -> Di
     Digest::of(format!("oci image {FORMAT} {manifest} owners={owners}").as_bytes())
 }
 
-fn layer_tree_name(layer: &ImageLayer, owners: ArchiveOwners) -> Digest {
-    let (diff_id, owners) = (layer.diff_id, owners.word());
+fn layer_tree_name(diff_id: &OciDigest, owners: ArchiveOwners) -> Digest {
+    let owners = owners.word();
     Digest::of(format!("oci layer {FORMAT} {diff_id} owners={owners}").as_bytes())
+}
+
+/// The names that trees of an image and of its layers have, whoever unpacked them; of those that are made for
+/// a user, the trees for these users.
+pub fn image_tree_names(
+    manifest: &OciDigest,
+    diff_ids: &[OciDigest],
+    users: &[String],
+) -> Vec<Digest> {
+    let mut names = Vec::new();
+    for owners in [
+        ArchiveOwners::Lost,
+        ArchiveOwners::Kept,
+        ArchiveOwners::SubIds,
+    ] {
+        let image = image_tree_name(manifest, owners);
+        names.push(image);
+        names.extend(users.iter().map(|user| own_image::tree_name(&image, user)));
+        names.extend(
+            diff_ids
+                .iter()
+                .map(|diff_id| layer_tree_name(diff_id, owners)),
+        );
+    }
+    names
 }
 
 impl ImageLayers {
@@ -214,7 +240,7 @@ impl ImageLayers {
 
     fn unpack_layer(&self, number: usize, trees: &TreeStore) -> Result<PathBuf, ImageTreeError> {
         let owners = trees.owners();
-        let name = layer_tree_name(&self.layers[number], owners);
+        let name = layer_tree_name(&self.layers[number].diff_id, owners);
         trees.get_or_build_with(&name, |building| self.read_layer(number, building, owners))
     }
 
@@ -320,7 +346,7 @@ impl ImageLayers {
                 image: self.known_as.clone(),
                 source,
             };
-            let source = trees.source(&layer_tree_name(layer, owners))?;
+            let source = trees.source(&layer_tree_name(&layer.diff_id, owners))?;
             // It was there a moment ago, and is in use since.
             let source = source.ok_or_else(|| damaged(io::ErrorKind::NotFound.into()))?;
             let index = read_index(source.root()).map_err(damaged)?;

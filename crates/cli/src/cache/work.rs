@@ -2,6 +2,7 @@
 //! binary again, started by a launcher in the user namespace where the sub-ids are at hand: elsewhere trees
 //! can neither be read nor removed. Looking around needs no such thing.
 
+use std::collections::HashSet;
 use std::env;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
+use tidemill_core::Digest;
 use tidemill_image::{
     ArchiveOwners, CacheBounds, Inventory, PruneWish, Pruned, TreeStore, TreeStoreError, Verified,
 };
@@ -27,6 +29,8 @@ const ARGUMENT: &str = "work-on-trees";
 pub(super) enum Order {
     Prune(PruneWish),
     Verify,
+    /// Remove these trees.
+    Remove(HashSet<Digest>),
 }
 
 /// What came of it.
@@ -164,6 +168,7 @@ fn act(
     match order {
         Order::Prune(wish) => store.prune(wish).map(Answer::Pruned),
         Order::Verify => store.verify(progress).map(Answer::Verified),
+        Order::Remove(trees) => store.remove_trees(trees).map(Answer::Pruned),
     }
 }
 

@@ -124,6 +124,37 @@ impl TreeStore {
         Ok(pruned)
     }
 
+    /// Removes trees by the digests of all that is in them; never one that is in use.
+    ///
+    /// # Errors
+    /// If the store cannot be listed. What cannot be removed stands in the answer.
+    pub fn remove_trees(&self, trees: &HashSet<Digest>) -> Result<Pruned, TreeStoreError> {
+        let mut pruned = Pruned::default();
+        let noted = self.usage();
+        let (mut ledger, sources) = self.ledger()?;
+        let removed = ledger.evict(0, 0, |id| {
+            if !trees.contains(id) {
+                return Ok(false);
+            }
+            Ok::<_, TreeStoreError>(self.remove_id(id).unwrap_or_else(|error| {
+                pruned.failures.push(error.in_one_line());
+                false
+            }))
+        })?;
+        for (digest, freed_bytes) in removed {
+            pruned.freed_bytes += freed_bytes;
+            pruned.trees.push(PrunedTree {
+                digest,
+                from: sources.get(&digest).cloned().unwrap_or_default(),
+                freed_bytes,
+            });
+        }
+        pruned.left_bytes = ledger.total();
+        self.remove_dangling();
+        self.set_usage(noted, ledger.total());
+        Ok(pruned)
+    }
+
     /// Removes a tree by a name that it was asked for by. False if somebody uses it, or builds it just now;
     /// then it stays.
     ///
