@@ -3,6 +3,7 @@
 
 mod as_layer;
 mod config;
+mod damaged;
 mod digests;
 mod fake;
 mod fetched;

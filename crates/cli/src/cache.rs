@@ -56,7 +56,7 @@ pub(crate) fn cache(
     };
     match &args.command {
         CacheCommand::Ls => ls::ls(&cache, adapter::now(), output, ui),
-        CacheCommand::Du => du::du(&cache, output),
+        CacheCommand::Du => du::du(&cache, output, ui),
         CacheCommand::Prune(wish) => prune::prune(&cache, wish, adapter::now(), output, ui),
         CacheCommand::Verify => verify::verify(&cache, output, ui),
     }

@@ -5,6 +5,7 @@
 //! see [`StoredImages`]. Which digest a tag stands for is remembered in two places: the names in the state
 //! directory, which `image pull` renews, and a [lock file](lock_file) in the project, for others and for later.
 
+mod executed;
 mod fetching;
 mod lock_file;
 mod preparing;
@@ -82,7 +83,8 @@ impl Resolving<'_> {
             platform,
         } = &spec.image
         {
-            let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
+            check_platform(reference, platform.as_deref())?;
+        let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
             let config = config_of(&found);
             pending.extend(found.pending);
             spec = spec.resolve(&config).map_err(|error| {
@@ -161,9 +163,15 @@ impl Resolving<'_> {
         let hold = content
             .hold()
             .map_err(|error| state(&error, error.hint()))?;
-        let named = names
-            .get(wanted)
-            .map_err(|error| state(&error, error.hint()))?;
+        let named = match names.get(wanted) {
+            // A digest says by itself what it means.
+            Err(error) if wanted.digest().is_some() => {
+                let path = content.base().display();
+                tracing::debug!(%path, %error, "an image is looked for without names");
+                None
+            }
+            named => named.map_err(|error| state(&error, error.hint()))?,
+        };
         if let Some(named) = &named
             && platform.accepts(&named.platform)
         {
@@ -198,9 +206,16 @@ impl Resolving<'_> {
             return Ok(Found::pending(resolved));
         }
         // Another name led to all of it.
-        names
-            .set(resolved.named())
-            .map_err(|error| state(&error, error.hint()))?;
+        if let Err(error) = names.set(resolved.named()) {
+            let failure = state(&error, error.hint());
+            if wanted.digest().is_none() {
+                return Err(failure);
+            }
+            self.ui.note(&format!(
+                "warning: {} gets no name: {failure}",
+                wanted.to_short()
+            ));
+        }
         let found = Found::whole(resolved.named().clone(), resolved.image().clone());
         resolved.settle();
         Ok(found)
@@ -337,6 +352,20 @@ pub(crate) fn lock(
 /// What a tag is held to: the index, so that another machine gets its own platform of it.
 fn pin_of(named: &Named) -> OciDigest {
     named.index.unwrap_or(named.manifest.digest)
+}
+
+/// Refuses an image whose programs cannot be executed here, before anything of it is fetched.
+fn check_platform(reference: &str, platform: Option<&str>) -> Result<(), Failure> {
+    let (wanted, platform) = (image::reference(reference)?, image::platform(platform)?);
+    if executed::can_execute(&platform) {
+        return Ok(());
+    }
+    let (host, name) = (Platform::host(), wanted.to_short());
+    let message = format!("this machine cannot execute programs for {platform}: it is {host}");
+    Err(Failure::new(FailureKind::Usage, message).hint(format!(
+        "without --platform it is {host}; `tidemill image pull --platform {platform} {name}` fetches the \
+         image for elsewhere, and runs nothing"
+    )))
 }
 
 fn not_locked(wanted: &Reference, lock: Option<&LockFile>) -> Failure {

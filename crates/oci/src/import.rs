@@ -9,6 +9,7 @@ mod layout;
 mod root;
 mod source;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -242,7 +243,27 @@ impl Import<'_> {
         if directory.open(docker::MANIFEST)?.is_some() {
             return self.docker(&directory);
         }
+        if self.is_rest_of_layout() {
+            return Err(self.not_an_image(format!(
+                "it has the blobs of an image layout and no `{}`",
+                layout::LAYOUT
+            )));
+        }
         self.root()
+    }
+
+    /// True for a directory with blobs of images and nothing that a root file system has.
+    fn is_rest_of_layout(&self) -> bool {
+        // Whatever cannot be listed fails when it is read.
+        let names = fs::read_dir(self.source).into_iter().flatten().flatten();
+        let is_of_layout = |name: &OsStr| {
+            let name = name.as_encoded_bytes();
+            name.starts_with(b".") || matches!(name, b"blobs" | b"index.json" | b"ingest")
+        };
+        self.source.join("blobs/sha256").is_dir()
+            && names
+                .into_iter()
+                .all(|entry| is_of_layout(&entry.file_name()))
     }
 
     fn archive(&mut self, archive: &Archive) -> Result<Vec<Imported>, ImportError> {

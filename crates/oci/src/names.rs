@@ -74,7 +74,9 @@ impl NamesError {
         match self {
             Self::Content(error) => error.hint(),
             Self::Malformed { .. } => {
-                "move the file away; images are named again when they are pulled or imported"
+                "mend it by hand (it is JSON) or put a copy back; or move it away: then `image pull` names images \
+                 again and fetches only what is not here, and what was imported is to be imported again. \
+                 `cache prune` before that would remove what has no name"
             }
         }
     }
@@ -245,7 +247,14 @@ impl Names {
             _ => {}
         }
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| malformed(shown(&error))),
+            Ok(bytes) => {
+                let file: IndexFile =
+                    serde_json::from_slice(&bytes).map_err(|error| malformed(shown(&error)))?;
+                match file.manifests.iter().enumerate().find_map(damage) {
+                    Some(problem) => Err(malformed(problem)),
+                    None => Ok(file),
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(IndexFile::default()),
             Err(error) => Err(failed("read", &path)(error).into()),
         }
@@ -266,6 +275,26 @@ impl Names {
         }
         Ok(result)
     }
+}
+
+/// What is wrong with an entry, if it is one that this program has written. It would lead nowhere, and what it
+/// led to would be removed.
+fn damage((index, value): (usize, &Value)) -> Option<String> {
+    let name = value["annotations"][REF_NAME].as_str();
+    let is_ours = |name: &str| {
+        let parsed = name.parse::<Reference>();
+        parsed.is_ok_and(|parsed| parsed.to_string() == name)
+    };
+    let problem = match (value.is_object(), Descriptor::deserialize(value)) {
+        (false, _) => "it is not an object".to_owned(),
+        (true, Err(error)) if name.is_some_and(is_ours) => shown(&error),
+        (true, _) => return None,
+    };
+    let name = name.map_or_else(String::new, |name| format!(" (`{}`)", shown(&name)));
+    Some(format!(
+        "entry {} of `manifests`{name}: {problem}",
+        index + 1
+    ))
 }
 
 /// Takes the entries with a name out, and answers the last of them.

@@ -169,6 +169,8 @@ impl Client {
         content: &Content,
         watch: &Watch,
     ) -> Result<Pulled, PullError> {
+        // If it cannot be named nothing is fetched.
+        Names::new(content).get(reference)?;
         let pull = self.begin(reference, platform, content, watch)?;
         let resolved = pull.resolve(Lookup::Always).await?;
         pull.complete(resolved).await

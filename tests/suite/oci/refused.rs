@@ -5,7 +5,7 @@ use std::fs;
 use rstest::rstest;
 use serde_json::json;
 use tar::{Builder, EntryType, Header};
-use tidemill_tests::{Mode, TarEntry, World};
+use tidemill_tests::{Mode, TarEntry, World, skip};
 
 use super::made::{Made, digest, hard, in_image, layer};
 
@@ -138,4 +138,40 @@ fn an_image_that_is_not_there_is_asked_for_where_it_would_be() {
         .bare_run(["--image", "oci:NOT/A?name", "--", "x"])
         .run();
     assert_eq!(done.code, 2, "{done}");
+}
+
+#[test]
+fn an_image_that_this_machine_cannot_execute_is_not_fetched() {
+    let Some(world) = World::new(Mode::Rootless) else {
+        return;
+    };
+    if fs::exists("/proc/sys/fs/binfmt_misc/qemu-s390x").unwrap() {
+        return skip("this machine executes programs for s390x");
+    }
+    let done = world
+        .bare_run(in_image("127.0.0.1:9/app:1"))
+        .args(["--platform", "linux/s390x"])
+        .run();
+    assert_eq!((done.code, done.out().as_str()), (2, ""), "{done}");
+    for said in [
+        "this machine cannot execute programs for linux/s390x",
+        "`tidemill image pull --platform linux/s390x 127.0.0.1:9/app:1`",
+    ] {
+        assert!(done.err().contains(said), "no {said:?}: {done}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_layout_is_not_imported_as_a_root() {
+    let Some(world) = World::new(Mode::Rootless) else {
+        return;
+    };
+    let (layout, _) = Made::new(vec![layer(&[TarEntry::file("x", "x")])]).write(&world, "rest");
+    for file in ["index.json", "oci-layout"] {
+        fs::remove_file(layout.join(file)).unwrap();
+    }
+    let done = world.call(["image", "import", layout.to_str().unwrap(), "--name", "a:1"]);
+    assert_eq!((done.code, done.out().as_str()), (125, ""), "{done}");
+    let said = "it has the blobs of an image layout and no `oci-layout`";
+    assert!(done.err().contains(said), "{done}");
 }

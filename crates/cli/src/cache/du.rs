@@ -8,6 +8,7 @@ use super::Cache;
 use super::images::{self, ImageUsage};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::ui::Ui;
 
 /// The answer as JSON; sizes are bytes on disk.
 #[derive(Debug, Serialize)]
@@ -37,9 +38,9 @@ struct TreeUsage {
     building_bytes: u64,
 }
 
-pub(super) fn du(cache: &Cache<'_>, output: &mut Output) -> Result<u8, Failure> {
+pub(super) fn du(cache: &Cache<'_>, output: &mut Output, ui: &Ui) -> Result<u8, Failure> {
     let inventory = cache.place.inventory()?;
-    let images = images::usage(&cache.state_dir)?;
+    let images = images::usage(&cache.state_dir, ui)?;
     let usage = usage(&inventory, images, cache.place.bounds());
     output.answer(cache.global.format, &usage, || page(&usage))?;
     Ok(0)

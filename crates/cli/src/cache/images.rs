@@ -7,6 +7,7 @@ use tidemill_oci::{Content, ContentError, Names};
 use tidemill_tree::{all_cores, map_all};
 
 use crate::failure::{Failure, FailureKind};
+use crate::ui::Ui;
 
 /// What the blobs of images take up, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -42,20 +43,33 @@ fn content(state_dir: &Path) -> Result<Option<Content>, Failure> {
         .map_err(|error| failed(&error))
 }
 
-pub(super) fn usage(state_dir: &Path) -> Result<ImageUsage, Failure> {
+/// Sums them up. If the names cannot be read, that is said, and no blob counts as one that no name leads to.
+pub(super) fn usage(state_dir: &Path, ui: &Ui) -> Result<ImageUsage, Failure> {
     let Some(content) = content(state_dir)? else {
         return Ok(ImageUsage::default());
     };
     let names = Names::new(&content);
-    let needed = names.needed().map_err(|error| failed(&error))?;
+    let known = names
+        .list()
+        .and_then(|list| Ok((list.len() as u64, names.needed()?)));
+    let (images, needed) = match known {
+        Ok((images, needed)) => (images, Some(needed)),
+        Err(error) => {
+            ui.note(&format!("warning: {}", failed(&error).hint(error.hint())));
+            (0, None)
+        }
+    };
     let mut usage = ImageUsage {
-        images: names.list().map_err(|error| failed(&error))?.len() as u64,
+        images,
         ..ImageUsage::default()
     };
     for blob in content.list().map_err(|error| failed(&error))? {
         usage.blobs += 1;
         usage.bytes += blob.size;
-        if !needed.contains(&blob.digest) {
+        if needed
+            .as_ref()
+            .is_some_and(|needed| !needed.contains(&blob.digest))
+        {
             usage.unnamed_bytes += blob.size;
         }
     }

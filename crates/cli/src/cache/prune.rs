@@ -43,7 +43,7 @@ pub(super) fn prune(
     let wish = wish(args, cache, now)?;
     // First what needs no other process: the disk may be full.
     let images = if args.dry_run {
-        would_prune(images::usage(&cache.state_dir)?)
+        would_prune(images::usage(&cache.state_dir, ui)?)
     } else {
         images::prune(&cache.state_dir)
     };

@@ -522,6 +522,27 @@ fn a_root_with_the_mark_of_a_whiteout_is_refused() {
 }
 
 #[test]
+fn the_rest_of_a_layout_is_no_root() {
+    let place = Place::new();
+    let rest = place.path("rest");
+    fs::create_dir_all(rest.join("blobs/sha256")).unwrap();
+    fs::write(rest.join("blobs/sha256").join("a".repeat(64)), "x").unwrap();
+    for more in [None, Some("index.json"), Some(".DS_Store")] {
+        if let Some(more) = more {
+            fs::write(rest.join(more), "{}").unwrap();
+        }
+        let error = place.refused("rest", Some("a"));
+        assert!(
+            error.contains("it has the blobs of an image layout and no `oci-layout`"),
+            "{error}"
+        );
+    }
+    // A root may have a directory of that name.
+    fs::create_dir(rest.join("etc")).unwrap();
+    place.import("rest", Some("a")).unwrap();
+}
+
+#[test]
 fn the_store_itself_is_no_part_of_a_root() {
     let place = Place::new();
     fs::write(place.path("file"), "x").unwrap();

@@ -128,6 +128,47 @@ fn nothing_is_collected_by_an_index_that_cannot_be_read() {
 }
 
 #[test]
+fn a_damaged_entry_is_told_with_its_place_and_costs_no_blob() {
+    let (_directory, content, names) = store();
+    for text in ["a", "b"] {
+        let manifest = image(&content, text.as_bytes());
+        names.set(&name(text, &manifest)).unwrap();
+    }
+    let whole = fs::read_to_string(names.path()).unwrap();
+    let blobs = content.list().unwrap();
+    let at = whole.rfind("sha256:").unwrap() + "sha256:".len();
+    let damaged = format!("{}?{}", &whole[..at], &whole[at + 1..]);
+    for (damaged, place) in [
+        (
+            damaged,
+            "entry 2 of `manifests` (`docker.io/library/b:latest`): ",
+        ),
+        (
+            whole.replacen(r#""size":"#, r#""seize":"#, 1),
+            "entry 1 of `manifests`",
+        ),
+        (whole[..whole.len() / 2].to_owned(), "line 1 column"),
+        (
+            whole.replace("[{", "[7,{"),
+            "entry 1 of `manifests`: it is not an object",
+        ),
+        (String::new(), "line 1 column 0"),
+    ] {
+        fs::write(names.path(), &damaged).unwrap();
+        let error = names.list().unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(place), "no {place:?}: {text}");
+        assert!(text.contains("index.json"), "{text}");
+        names.collect().unwrap_err();
+        names.remove(&"a".parse().unwrap()).unwrap_err();
+        assert_eq!(fs::read_to_string(names.path()).unwrap(), damaged);
+        assert_eq!(content.list().unwrap(), blobs);
+    }
+    fs::write(names.path(), whole).unwrap();
+    assert_eq!(names.list().unwrap().len(), 2);
+}
+
+#[test]
 fn several_give_names_at_once() {
     const EACH: usize = 10;
     let (_directory, content, names) = store();
