@@ -2,6 +2,7 @@
 
 mod full_disk;
 mod killed;
+mod names;
 mod older;
 mod racing;
 mod room;

@@ -23,6 +23,7 @@ mod host_view;
 mod layer;
 mod layer_fault;
 mod link_warning;
+mod link_xattrs;
 mod marks;
 mod oci;
 mod output_limit;

@@ -14,6 +14,8 @@ use tidemill_core::Digest;
 
 /// From this size on a file is hashed by blocks.
 const BY_BLOCKS_BYTES: u64 = 1 << 30;
+/// From this size on it is looked where the holes are.
+const HOLES_FROM_BYTES: u64 = 1 << 20;
 /// The size of those blocks.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Bytes that are read at a time.
@@ -108,13 +110,24 @@ pub(crate) fn read_buffer() -> Vec<u8> {
     vec![0; READ_BYTES]
 }
 
-/// The digest of a file of this size. Holes of large files are not read.
+/// True if less of a file is on the disk than it has bytes.
+fn has_holes(file: &File, size: u64) -> io::Result<bool> {
+    let stat = rustix::fs::fstat(file)?;
+    if u64::try_from(stat.st_size) != Ok(size) {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let blocks = u64::try_from(stat.st_blocks).unwrap_or(u64::MAX);
+    Ok(blocks.saturating_mul(512) < size)
+}
+
+/// The digest of a file of this size. Holes of files that are not small are not read, but taken for the zeros
+/// that they are; below [`BY_BLOCKS_BYTES`] those are hashed.
 ///
 /// # Errors
 /// What the file answers; the end before its time if it is shorter.
 pub(crate) fn digest_of_file(file: &File, size: u64, buffer: &mut [u8]) -> io::Result<Digest> {
     let mut hasher = ContentHasher::of_size(size);
-    if hasher.block.is_none() {
+    if hasher.block.is_none() && (size < HOLES_FROM_BYTES || !has_holes(file, size)?) {
         let mut file = file.take(size);
         loop {
             match file.read(buffer) {
@@ -182,6 +195,26 @@ mod tests {
             file.write_all_at(bytes, *offset).unwrap();
         }
         file
+    }
+
+    #[test]
+    fn holes_of_smaller_files_are_hashed_as_zeros() {
+        let size = HOLES_FROM_BYTES + 70_000;
+        let pieces: &[(u64, &[u8])] = &[(5, b"one"), (size / 2, b"two"), (size - 2, b"x")];
+        let mut plain = vec![0; usize::try_from(size).unwrap()];
+        for (offset, bytes) in pieces {
+            let offset = usize::try_from(*offset).unwrap();
+            plain[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        let mut buffer = read_buffer();
+        for file in [sparse(size, pieces), sparse(size, &[(0, &plain)])] {
+            let digest = digest_of_file(&file, size, &mut buffer).unwrap();
+            assert_eq!(digest, Digest::of(&plain));
+            let longer = digest_of_file(&file, size + 1, &mut buffer).unwrap_err();
+            assert_eq!(longer.kind(), io::ErrorKind::UnexpectedEof);
+        }
+        let empty = digest_of_file(&sparse(size, &[]), size, &mut buffer).unwrap();
+        assert_eq!(empty, Digest::of(&vec![0; plain.len()]));
     }
 
     #[test]

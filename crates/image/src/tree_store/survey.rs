@@ -12,6 +12,7 @@ use tidemill_tree::{Walk, WalkError, all_cores, map_all, open_below, split_path}
 
 use super::content::{digest_of_file, read_buffer};
 use super::listing::{Entry, Kind, Listing, Node, What};
+use crate::link_xattrs;
 use crate::unpack::ArchiveOwners;
 
 /// Attributes that the host gives to files by itself, and that say nothing of their content.
@@ -207,6 +208,17 @@ impl Survey {
                     ..nothing()
                 }))
             }
+            // Nobody else may set any.
+            FileType::Symlink | FileType::Fifo if self.owned.owners == ArchiveOwners::Kept => {
+                let xattrs = above(root, &item.path)
+                    .and_then(|(parent, name)| link_xattrs::of(parent.as_fd(), name))
+                    .map_err(|source| error("read the attributes of", &item.path, source))?;
+                let xattrs = without_hosts_own(xattrs);
+                Ok(Some(Inside {
+                    xattrs,
+                    ..nothing()
+                }))
+            }
             _ => Ok(None),
         }
     }
@@ -261,6 +273,11 @@ impl Survey {
             xattrs: inside.xattrs,
         }
     }
+}
+
+fn without_hosts_own(mut xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    xattrs.retain(|(name, _)| !HOSTS_OWN.contains(&name.as_slice()));
+    xattrs
 }
 
 /// The first path of everything that may have several names. The items are sorted.

@@ -116,6 +116,11 @@ pub enum UnpackError {
     },
 }
 
+/// True if one more hard link was one too many.
+fn is_too_many_names(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::MLINK)
+}
+
 impl UnpackError {
     /// What to do next.
     pub fn hint(&self) -> &'static str {
@@ -133,6 +138,10 @@ impl UnpackError {
             Self::TooLarge { .. } => "unpack it yourself and use `dir:` if you trust it",
             Self::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "make room on the disk of the state directory"
+            }
+            Self::Write { source, .. } if is_too_many_names(source) => {
+                "one file has more names than the file system of the state directory allows (65,000 \
+                 on ext4): put the state directory on XFS or btrfs, or make the archive with copies"
             }
             Self::Write { .. } => "check that the state directory is writable",
             Self::Changed { .. } => "run the job again when the archive does not change",

@@ -24,6 +24,7 @@ use super::lacks::Lacks;
 use super::merge::{Child, FileAt, Merged, Node, NodeId, ROOT, What};
 use super::owners::ArchiveOwners;
 use crate::beneath::open_root;
+use crate::link_xattrs;
 use crate::tree_store::{Building, SourceTree};
 
 /// Threads that make directories.
@@ -236,10 +237,9 @@ impl Placer<'_> {
                 made.later.push((child.node, place()));
                 return Ok(());
             }
-            What::Symlink(_) | What::Fifo => self.make_special(dir, name, node)?,
-        }
-        if !matches!(node.what, What::File(_)) {
-            made.lacks.xattrs += node.xattrs.len() as u64;
+            What::Symlink(_) | What::Fifo => {
+                made.lacks.xattrs += self.make_special(dir, name, node)?;
+            }
         }
         made.lacks.owners += self.count_owner(node, &mut made.lacks.large_ids);
         Ok(())
@@ -266,13 +266,13 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Makes a symbolic link or a pipe.
+    /// Makes a symbolic link or a pipe. Gives how many extended attributes it could not be given.
     fn make_special(
         &self,
         dir: &File,
         name: &[u8],
         node: &Node,
-    ) -> Result<(), (&'static str, io::Error)> {
+    ) -> Result<u64, (&'static str, io::Error)> {
         let made = match &node.what {
             What::Symlink(target) => rustix::fs::symlinkat(target.as_slice(), dir, name),
             _ => {
@@ -281,7 +281,7 @@ impl Placer<'_> {
             }
         };
         made.map_err(|error| ("create", error.into()))?;
-        let dressed = || -> rustix::io::Result<()> {
+        let dressed = || -> io::Result<u64> {
             let nofollow = AtFlags::SYMLINK_NOFOLLOW;
             if let Some((user, group)) = self.owners.of(&node.dress) {
                 rustix::fs::chownat(dir, name, user, group, nofollow)?;
@@ -290,9 +290,12 @@ impl Placer<'_> {
                 let mode = Mode::from_raw_mode(node.dress.mode);
                 rustix::fs::chmodat(dir, name, mode, AtFlags::empty())?;
             }
-            rustix::fs::utimensat(dir, name, &times(&node.dress), nofollow)
+            let given = self.owners.xattrs(&node.xattrs);
+            let lost = link_xattrs::set(dir.as_fd(), name, &given)?;
+            rustix::fs::utimensat(dir, name, &times(&node.dress), nofollow)?;
+            Ok(lost + (node.xattrs.len() - given.len()) as u64)
         };
-        dressed().map_err(|error| ("set the attributes of", error.into()))
+        dressed().map_err(|error| ("set the attributes of", error))
     }
 
     /// Makes the links and pipes that have several names.
@@ -306,7 +309,6 @@ impl Placer<'_> {
             places.sort();
             let node = self.tree.node(id);
             lacks.owners += self.count_owner(node, &mut lacks.large_ids);
-            lacks.xattrs += node.xattrs.len() as u64;
             let mut first: Option<(File, Vec<u8>)> = None;
             for place in places {
                 let (above, name) = split_path(&place);
@@ -315,10 +317,11 @@ impl Placer<'_> {
                     None => self.make_special(&dir, name, node),
                     Some((from, old)) => {
                         rustix::fs::linkat(from, old.as_slice(), &dir, name, AtFlags::empty())
+                            .map(|()| 0)
                             .map_err(|error| ("link", error.into()))
                     }
                 };
-                made.map_err(|(step, source)| PlaceError {
+                lacks.xattrs += made.map_err(|(step, source)| PlaceError {
                     place: place.clone(),
                     step,
                     source,

@@ -126,6 +126,39 @@ fn what_overlays_would_interpret_is_left_out_and_told() {
 }
 
 #[test]
+fn attributes_of_links_and_pipes_are_kept_as_far_as_the_kernel_takes_them() {
+    let world = World::new();
+    let layers = [vec![
+        symlink("link", "nowhere")
+            .xattr("trusted.note", b"1")
+            .xattr("user.note", b"2"),
+        item("pipe", EntryType::Fifo).xattr("trusted.note", b"3"),
+        hard("again", "link"),
+    ]];
+    let root = world.build(&layers).unwrap();
+    let told = |count| vec![format!("{count} extended attributes could not be kept")];
+    if world.trees.owners() == ArchiveOwners::Lost {
+        assert!(world.lacks(&layers).contains(&told(3)[0]));
+        return;
+    }
+    for (path, expected) in [("link", "1"), ("again", "1"), ("pipe", "3")] {
+        let mut value = [0; 8];
+        let length = rustix::fs::lgetxattr(root.join(path), "trusted.note", &mut value).unwrap();
+        assert_eq!(&value[..length], expected.as_bytes(), "{path}");
+    }
+    assert_eq!(world.lacks(&layers), told(1));
+    // They are part of what the tree is.
+    let others = [vec![
+        symlink("link", "nowhere").xattr("trusted.note", b"4"),
+        item("pipe", EntryType::Fifo).xattr("trusted.note", b"3"),
+        hard("again", "link"),
+    ]];
+    let other = world.build(&others).unwrap();
+    assert_ne!(root, other);
+    assert_eq!(world.trees.verify(|_, _| ()).unwrap().findings, []);
+}
+
+#[test]
 fn without_rights_what_cannot_be_kept_is_told() {
     let world = World::with_owners(ArchiveOwners::Lost);
     let layers = [
