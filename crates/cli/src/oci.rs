@@ -84,7 +84,7 @@ impl Resolving<'_> {
         } = &spec.image
         {
             check_platform(reference, platform.as_deref())?;
-        let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
+            let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
             let config = config_of(&found);
             pending.extend(found.pending);
             spec = spec.resolve(&config).map_err(|error| {

@@ -202,14 +202,14 @@ async fn a_hundred_jobs_fetch_and_unpack_their_image_once_and_hold_no_slot_meanw
     }
     let counts = [&scene.images.fetches, &scene.images.unpacks];
     assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 1]);
-    let told = Event::Progress {
+    let told = [Event::Progress {
         step: None,
         current: 1 << 20,
         total: Some(3 << 20),
         message: Some(WAITS.to_owned()),
-    };
+    }];
     for number in [1, JOBS] {
-        assert_eq!(scene.progress(number), [told.clone()], "{number}");
+        assert_eq!(scene.progress(number), told, "{number}");
     }
     assert_eq!(scene.progress(JOBS + 1), [], "it does not wait for it");
 }
