@@ -3,6 +3,8 @@
 mod full_disk;
 mod killed;
 mod names;
+mod outside;
+mod owned;
 mod older;
 mod racing;
 mod room;

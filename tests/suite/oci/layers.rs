@@ -38,6 +38,7 @@ fn h1_h3_layers_come_out_as_a_reference_has_them(#[case] mode: Mode) {
             hard("a2", "a"),
             TarEntry::file("kept", "first"),
             hard("kept2", "kept"),
+            TarEntry::file("b", "another"),
             TarEntry::file("was-file", ""),
             TarEntry::dir("was-dir"),
             TarEntry::file("was-dir/x", ""),
@@ -49,6 +50,8 @@ fn h1_h3_layers_come_out_as_a_reference_has_them(#[case] mode: Mode) {
             TarEntry::file(".wh.gone", ""),
             // A link to what only a lower layer has, with parents that have no entry.
             hard("made/up/a3", "a"),
+            // One that takes the place of a file.
+            hard("b", "a"),
             // One name changes, the other does not.
             TarEntry::file("kept2", "second"),
             TarEntry::dir("was-file"),
@@ -59,12 +62,12 @@ fn h1_h3_layers_come_out_as_a_reference_has_them(#[case] mode: Mode) {
     let seen = shell(
         &world,
         "nasty:1",
-        "ls -A d; ls -d gone; cat kept kept2; echo; cat a2 made/up/a3; echo; \
+        "ls -A d; ls -d gone; cat kept kept2; echo; cat a2 made/up/a3 b; echo; \
          stat -c '%n %a %u:%g %F' a was-file was-dir data/of-other; \
-         test $(stat -c %i a) = $(stat -c %i made/up/a3) && echo one file; \
+         test $(stat -c %i a) = $(stat -c %i made/up/a3) && test a -ef b && echo one file; \
          find / -xdev -name '.wh*'; true",
     );
-    let want = "new\nfirstsecond\naa\n\
+    let want = "new\nfirstsecond\naaa\n\
                 a 4755 1000:4343 regular file\n\
                 was-file 755 0:0 directory\n\
                 was-dir 644 0:0 regular file\n\

@@ -1,14 +1,22 @@
 //! `tidemill cache du`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tidemill_core::ByteSize;
-use tidemill_image::{CacheBounds, Inventory};
+use tidemill_image::{CacheBounds, Inventory, TreeEntry, is_helper};
 
 use super::Cache;
 use super::images::{self, ImageUsage};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::ui::Ui;
+use crate::text::cut;
+use crate::ui::{Ui, plain};
+
+/// What trees are for, in the text: those that take most.
+const OWNERS_SHOWN_MAX: usize = 12;
+/// Characters of its name.
+const OWNER_CHARS_MAX: usize = 60;
 
 /// The answer as JSON; sizes are bytes on disk.
 #[derive(Debug, Serialize)]
@@ -17,6 +25,8 @@ struct Usage {
     trees: TreeUsage,
     images: ImageUsage,
     total_bytes: u64,
+    /// What the trees are for, that which takes most first.
+    owners: Vec<Owner>,
     /// What `cache prune` without flags removes at least.
     useless_bytes: u64,
     /// The bound for trees; none if there is none.
@@ -36,6 +46,38 @@ struct TreeUsage {
     unused_bytes: u64,
     damaged_bytes: u64,
     building_bytes: u64,
+}
+
+/// What trees are for: an image, an archive, another layer of a job.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Owner {
+    owner: String,
+    trees: u64,
+    in_use: u64,
+    /// With what others have too.
+    disk_bytes: u64,
+}
+
+/// The trees by what they are for. A layer of an image may be many images', so all layers are one owner; and so
+/// is what a root needs beside its layers.
+fn owners(trees: &[TreeEntry]) -> Vec<Owner> {
+    let mut owners: BTreeMap<&str, Owner> = BTreeMap::new();
+    for tree in trees {
+        let name = match &*tree.from {
+            "" => "unknown",
+            from if from.starts_with("layer ") => "layers of images",
+            from if is_helper(from) => "stubs, links and places to mount on",
+            from => from,
+        };
+        let owner = owners.entry(name).or_default();
+        name.clone_into(&mut owner.owner);
+        owner.trees += 1;
+        owner.in_use += u64::from(tree.in_use);
+        owner.disk_bytes += tree.disk_bytes;
+    }
+    let mut owners: Vec<Owner> = owners.into_values().collect();
+    owners.sort_by_key(|owner| std::cmp::Reverse(owner.disk_bytes));
+    owners
 }
 
 pub(super) fn du(cache: &Cache<'_>, output: &mut Output, ui: &Ui) -> Result<u8, Failure> {
@@ -61,6 +103,7 @@ fn usage(inventory: &Inventory, images: ImageUsage, bounds: CacheBounds) -> Usag
             building_bytes: inventory.building_bytes,
         },
         images,
+        owners: owners(&inventory.trees),
         total_bytes: inventory.total_bytes + images.bytes + images.partial_bytes,
         useless_bytes: inventory.unused_bytes
             + inventory.damaged_bytes
@@ -132,17 +175,48 @@ fn page(usage: &Usage) -> String {
         bound,
         format!("at least {} stay", size(usage.floor_bytes)),
     ));
-    let width =
-        |cell: fn(&(&str, String, String)) -> usize| lines.iter().map(cell).max().unwrap_or(0);
-    let (heads, sizes) = (width(|line| line.0.len()), width(|line| line.1.len()));
+    let mut lines: Vec<[String; 3]> = lines
+        .into_iter()
+        .map(|(head, size, what)| [head.to_owned(), size, what])
+        .collect();
+    lines.extend(owner_lines(&usage.owners));
+    let width = |column: usize| {
+        let cells = lines.iter().map(|line| line[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let (heads, sizes) = (width(0), width(1));
     let lines: Vec<String> = lines
         .iter()
-        .map(|(head, size, what)| {
+        .map(|[head, size, what]| {
             let line = format!("{head:<heads$}  {size:>sizes$}  {what}");
             line.trim_end().to_owned()
         })
         .collect();
     lines.join("\n")
+}
+
+/// What trees are for, as lines for people: those that take most.
+fn owner_lines(owners: &[Owner]) -> Vec<[String; 3]> {
+    if owners.is_empty() {
+        return Vec::new();
+    }
+    let head = ["trees are for", "", "with what they share"].map(str::to_owned);
+    let mut lines = vec![head];
+    lines.extend(owners.iter().take(OWNERS_SHOWN_MAX).map(|owner| {
+        let name = cut(&plain(&owner.owner), OWNER_CHARS_MAX);
+        let trees = if owner.trees == 1 { "tree" } else { "trees" };
+        [
+            format!("  {name}"),
+            ByteSize(owner.disk_bytes).to_string(),
+            format!("{} {trees}, {} in use", owner.trees, owner.in_use),
+        ]
+    }));
+    let others = owners.len().saturating_sub(OWNERS_SHOWN_MAX);
+    if others > 0 {
+        let what = format!("{others} of them: see `--format json`");
+        lines.push(["  others".to_owned(), String::new(), what]);
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -160,6 +234,48 @@ mod tests {
         total                   0 B
         bound for trees      20 GiB  at least 2 GiB stay
         ");
+    }
+
+    #[test]
+    fn trees_are_summed_by_what_they_are_for() {
+        let tree = |from: &str, in_use| TreeEntry {
+            digest: tidemill_core::Digest::of(from.as_bytes()),
+            names: Vec::new(),
+            from: from.to_owned(),
+            entries: 1,
+            bytes: 1,
+            disk_bytes: 1 << 20,
+            own_bytes: 0,
+            used_at: None,
+            in_use,
+            state: tidemill_image::TreeState::Ready,
+            lacks: Vec::new(),
+        };
+        let mut trees: Vec<TreeEntry> = [
+            ("layer sha256:01", false),
+            ("layer sha256:02", false),
+            ("layer sha256:03", true),
+            ("oci app:1", true),
+            ("oci app:1", false),
+            ("stubs /a", false),
+            ("tar /x\u{1b}.tar", false),
+        ]
+        .map(|(from, in_use)| tree(from, in_use))
+        .into();
+        insta::assert_snapshot!(owner_lines(&owners(&trees)).iter().map(|line| line.join("|")).collect::<Vec<_>>().join("\n"), @r"
+        trees are for||with what they share
+          layers of images|3 MiB|3 trees, 1 in use
+          oci app:1|2 MiB|2 trees, 1 in use
+          stubs, links and places to mount on|1 MiB|1 tree, 0 in use
+          tar /x\u{1b}.tar|1 MiB|1 tree, 0 in use
+        ");
+        trees.extend((0..20).map(|number| tree(&format!("tar /{number}"), false)));
+        let lines = owner_lines(&owners(&trees));
+        assert_eq!(lines.len(), 2 + OWNERS_SHOWN_MAX);
+        assert_eq!(
+            lines[1 + OWNERS_SHOWN_MAX][2],
+            "12 of them: see `--format json`"
+        );
     }
 
     #[test]
