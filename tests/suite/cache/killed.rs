@@ -137,3 +137,67 @@ fn a_removal_that_is_killed_is_taken_up_by_the_next(#[case] mode: Mode) {
     assert_nothing_half(&world);
     assert_eq!(cache(&world, &["du"])["trees"]["shared_files"], 0);
 }
+
+/// An archive of many files that no other archive has.
+fn many(world: &World, name: &str) -> String {
+    let files: Vec<TarEntry> = (0..FILES)
+        .map(|number| TarEntry::file(&format!("d/file-{number}"), format!("{name} {number}")))
+        .collect();
+    archive(world, name, &files)
+}
+
+/// Each build has another tree make room for it, and is killed while that happens.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_build_that_is_killed_while_it_makes_room_leaves_a_whole_store(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let layers = ["one", "two"].map(|name| many(&world, name));
+    run(&world, &layers[1], "true");
+    let trees = world.state().join("trees");
+    let entries = |name: &str| fs::read_dir(trees.join(name)).into_iter().flatten().count();
+    for moment in 0..12 {
+        let layer = &layers[moment % 2];
+        let mut building = world
+            .command(["explain", "--no-workspace", "--cache-size", "3MiB"])
+            .args(["--layer", layer, "--", "true"])
+            .start();
+        until("the moment has come", PATIENCE, || {
+            let is_reached = match moment % 6 {
+                0 => entries("ready") >= 2,
+                1 => entries("names") >= 2,
+                // One was published and has its name, and the other goes.
+                2 => entries("names") >= 2 && entries("building") >= 1,
+                part => {
+                    let left = count(&trees.join("files"), 2 * FILES);
+                    entries("names") >= 2 && left < 2 * FILES - (part - 3) * FILES / 4
+                }
+            };
+            (is_reached || !building.is_running()).then_some(())
+        });
+        if building.is_running() {
+            building.signal(Signal::KILL);
+        }
+        building.wait();
+        let verified = cache(&world, &["verify"]);
+        assert_eq!(verified["whole"], true, "moment {moment}: {verified}");
+        let line = "cat /taken/d/file-599";
+        let name = ["one", "two"][moment % 2];
+        assert_eq!(
+            run(&world, layer, line).out(),
+            format!("{name} 599"),
+            "moment {moment}"
+        );
+        cache(&world, &["prune", "--max", "3MiB"]);
+    }
+    cache(&world, &["prune", "--all"]);
+    assert_nothing_half(&world);
+    let du = cache(&world, &["du"]);
+    assert_eq!(
+        (&du["trees"]["shared_files"], &du["trees"]["bytes"]),
+        (&0.into(), &0.into()),
+        "{du}"
+    );
+}
