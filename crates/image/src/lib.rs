@@ -68,7 +68,8 @@ pub use placed::is_helper;
 pub use plan::{HOSTNAME, PlanError, Planned, plan};
 pub use sparse::SparseError;
 pub use tree_store::{
-    Added, Building, CacheBounds, FileAttributes, Finding, Inventory, NewFile, PruneWish, Pruned,
-    PrunedTree, SourceTree, TreeEntry, TreeNote, TreeState, TreeStore, TreeStoreError, Verified,
+    Added, Building, CacheBounds, DamagedTree, FileAttributes, Finding, Inventory, NewFile,
+    PruneWish, Pruned, PrunedTree, SourceTree, TreeEntry, TreeNote, TreeState, TreeStore,
+    TreeStoreError, Verified,
 };
 pub use unpack::{ArchiveOwners, UnpackError, UnpackLimits};

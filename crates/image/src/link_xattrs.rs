@@ -24,6 +24,20 @@ fn path(directory: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
     Path::new(&directory).join(OsStr::from_bytes(name))
 }
 
+/// True if an attribute is not ours to set, unknown to the file system, or too large for it.
+pub(crate) const fn is_not_taken(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM
+            | Errno::ACCESS
+            | Errno::NOTSUP
+            | Errno::NOSPC
+            | Errno::TOOBIG
+            | Errno::RANGE
+            | Errno::INVAL
+    )
+}
+
 /// Sets them. Gives how many the kernel or the file system does not take.
 ///
 /// # Errors
@@ -34,15 +48,7 @@ pub(crate) fn set(directory: BorrowedFd<'_>, name: &[u8], xattrs: &[Xattr]) -> i
         let path = path(directory, name);
         match rustix::fs::lsetxattr(&path, key.as_slice(), value, XattrFlags::empty()) {
             Ok(()) => {}
-            Err(
-                Errno::PERM
-                | Errno::ACCESS
-                | Errno::NOTSUP
-                | Errno::NOSPC
-                | Errno::TOOBIG
-                | Errno::RANGE
-                | Errno::INVAL,
-            ) => lost += 1,
+            Err(errno) if is_not_taken(errno) => lost += 1,
             Err(errno) => return Err(errno.into()),
         }
     }

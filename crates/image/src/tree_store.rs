@@ -23,6 +23,7 @@
 
 pub(crate) mod building;
 mod content;
+mod damage;
 mod eviction;
 mod fault;
 mod finish;
@@ -62,6 +63,7 @@ use crate::unpack::ArchiveOwners;
 use tidemill_tree::remove_tree;
 
 pub use self::building::{Added, Building, FileAttributes};
+pub use self::damage::DamagedTree;
 pub use self::eviction::CacheBounds;
 pub use self::inventory::{Inventory, TreeEntry, TreeState};
 pub use self::new_file::NewFile;

@@ -173,5 +173,21 @@ fn one_cut_file_of_thousands_is_seen_at_the_first_use_after_a_boot(#[case] mode:
         assert_eq!(run(&world, &layer, "cat /taken/open").out(), "open");
         assert_eq!(fs::read(&cut).unwrap(), b"content");
         assert_eq!(cache(&world, &["verify"])["whole"], true);
+        // It was put aside, and it is told why.
+        let du = cache(&world, &["du"]);
+        let damaged = &du["damaged"][0];
+        assert!(
+            damaged["from"].as_str().unwrap().ends_with("archive.tar"),
+            "{du:#}"
+        );
+        let found = damaged["found"].as_array().unwrap();
+        let of_file = format!("{}: it ", path(1500));
+        let is_told = |text: &Value| text.as_str().unwrap().starts_with(&of_file);
+        assert!(found.iter().any(is_told), "{du:#}");
+        let first = found[0].as_str().unwrap();
+        let text = String::from_utf8(world.ask(["cache", "du"])).unwrap();
+        assert!(text.contains("damaged: ") && text.contains(first), "{text}");
     }
+    cache(&world, &["prune"]);
+    assert_eq!(cache(&world, &["du"])["damaged"], serde_json::json!([]));
 }

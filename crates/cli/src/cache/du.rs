@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tidemill_core::ByteSize;
-use tidemill_image::{CacheBounds, Inventory, TreeEntry, is_helper};
+use tidemill_image::{CacheBounds, DamagedTree, Inventory, TreeEntry, is_helper};
 
 use super::Cache;
 use super::images::{self, ImageUsage};
@@ -27,6 +27,8 @@ struct Usage {
     total_bytes: u64,
     /// What the trees are for, that which takes most first.
     owners: Vec<Owner>,
+    /// Trees that were found damaged and put aside.
+    damaged: Vec<DamagedTree>,
     /// What `cache prune` without flags removes at least.
     useless_bytes: u64,
     /// The bound for trees; none if there is none.
@@ -104,6 +106,7 @@ fn usage(inventory: &Inventory, images: ImageUsage, bounds: CacheBounds) -> Usag
         },
         images,
         owners: owners(&inventory.trees),
+        damaged: inventory.damaged.clone(),
         total_bytes: inventory.total_bytes + images.bytes + images.partial_bytes,
         useless_bytes: inventory.unused_bytes
             + inventory.damaged_bytes
@@ -180,6 +183,7 @@ fn page(usage: &Usage) -> String {
         .map(|(head, size, what)| [head.to_owned(), size, what])
         .collect();
     lines.extend(owner_lines(&usage.owners));
+    lines.extend(damage_lines(&usage.damaged));
     let width = |column: usize| {
         let cells = lines.iter().map(|line| line[column].chars().count());
         cells.max().unwrap_or(0)
@@ -215,6 +219,22 @@ fn owner_lines(owners: &[Owner]) -> Vec<[String; 3]> {
     if others > 0 {
         let what = format!("{others} of them: see `--format json`");
         lines.push(["  others".to_owned(), String::new(), what]);
+    }
+    lines
+}
+
+/// What was wrong with trees that lie aside, as lines for people.
+fn damage_lines(damaged: &[DamagedTree]) -> Vec<[String; 3]> {
+    let mut lines = Vec::new();
+    for tree in damaged {
+        let name = cut(&plain(&tree.from), OWNER_CHARS_MAX);
+        let mut found = tree.found.iter().map(|found| plain(found));
+        let first = found.next().unwrap_or_default();
+        let more = match found.count() {
+            0 => String::new(),
+            others => format!(", and {others} more"),
+        };
+        lines.push([format!("damaged: {name}"), String::new(), first + &more]);
     }
     lines
 }

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
-use rustix::io::Errno;
 use tidemill_core::Digest;
 
 use super::content::ContentHasher;
@@ -23,6 +22,7 @@ use super::new_file::{NewFile, create, write_with_holes};
 use super::pool::{Linked, Look, Pool};
 use super::source::SourceTree;
 use super::survey::{Inside, Owned};
+use crate::link_xattrs::is_not_taken;
 use crate::unpack::ArchiveOwners;
 
 /// Smaller files are not shared: an empty one takes no room but for its inode.
@@ -445,15 +445,7 @@ impl Building {
             let flags = rustix::fs::XattrFlags::empty();
             match rustix::fs::fsetxattr(file, &name[..], value, flags) {
                 Ok(()) => kept.push((name.clone(), value.clone())),
-                Err(
-                    Errno::PERM
-                    | Errno::ACCESS
-                    | Errno::OPNOTSUPP
-                    | Errno::TOOBIG
-                    | Errno::RANGE
-                    | Errno::NOSPC
-                    | Errno::INVAL,
-                ) => {}
+                Err(errno) if is_not_taken(errno) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }

@@ -16,7 +16,7 @@ use super::layout::{LIST, digest_of};
 use super::listing::{Kind, Listing, What};
 use super::pool::{Pool, Pooled};
 use super::record::Record;
-use super::{TreeStore, TreeStoreError, failed};
+use super::{DamagedTree, TreeStore, TreeStoreError, failed};
 use crate::tree_use;
 
 /// What is in a store.
@@ -30,6 +30,8 @@ pub struct Inventory {
     pub pool_bytes: u64,
     /// The part of it that no tree has.
     pub unused_bytes: u64,
+    /// The trees that were found damaged and put aside.
+    pub damaged: Vec<DamagedTree>,
     /// Bytes on disk of trees that were found damaged.
     pub damaged_bytes: u64,
     /// Bytes on disk of trees under construction and of what dead builders left, as far as this user sees.
@@ -100,6 +102,7 @@ impl TreeStore {
             pool_files: pooled.len() as u64,
             pool_bytes,
             unused_bytes: unused.map(|pooled| pooled.bytes).sum(),
+            damaged: self.damaged_trees()?,
             damaged_bytes: self.bytes_below(&self.layout.damaged())?,
             building_bytes: self.bytes_below(&self.layout.building())?,
             ..Inventory::default()

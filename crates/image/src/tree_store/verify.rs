@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::Digest;
 use tidemill_tree::remove_tree;
 
+use super::damage::Damage;
 use super::layout::{LIST, ROOT};
 use super::listing::{Kind, Listing, Node, What};
 use super::pool::{Look, Pool};
@@ -69,12 +70,23 @@ struct Read {
 
 /// A tree that was compared.
 #[derive(Debug, Default)]
-struct Compared {
+pub(super) struct Compared {
     /// Paths and what is wrong with them.
     mistakes: Vec<(Option<Vec<u8>>, String)>,
     /// Inodes with another content than the list says.
     damaged: BTreeSet<u64>,
     unread: u64,
+}
+
+impl Compared {
+    /// What is wrong, in words, up to a bound.
+    pub(super) fn told(&self) -> impl Iterator<Item = String> {
+        let mistakes = self.mistakes.iter().take(TOLD_MAX);
+        mistakes.map(|(path, what)| match path {
+            Some(path) => format!("{}: {what}", shown(path)),
+            None => what.clone(),
+        })
+    }
 }
 
 impl TreeStore {
@@ -111,7 +123,7 @@ impl TreeStore {
                         path: path.as_deref().map(shown),
                         what: what.clone(),
                     }));
-                    if let Err(error) = self.put_aside(id, &compared.damaged) {
+                    if let Err(error) = self.put_aside(id, &compared) {
                         verified.failures.push(error.in_one_line());
                     }
                 }
@@ -157,7 +169,7 @@ impl TreeStore {
             let path = path.as_deref().map(shown);
             tracing::warn!(tree = %id, path, what, "a tree is damaged");
         }
-        if let Err(error) = self.put_aside(id, &compared.damaged) {
+        if let Err(error) = self.put_aside(id, &compared) {
             tracing::warn!(tree = %id, error = error.in_one_line(), "a damaged tree stays");
         }
         false
@@ -219,7 +231,8 @@ impl TreeStore {
     }
 
     /// Puts a damaged tree where nobody finds it, and takes its damaged files out of the pool.
-    fn put_aside(&self, id: &Digest, damaged: &BTreeSet<u64>) -> Result<(), TreeStoreError> {
+    fn put_aside(&self, id: &Digest, compared: &Compared) -> Result<(), TreeStoreError> {
+        let damaged = &compared.damaged;
         let place = self.layout.place(id);
         let aside = self.layout.damaged().join(id.to_hex());
         match remove_tree(&aside) {
@@ -229,6 +242,9 @@ impl TreeStore {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("remove", &aside)(error)),
+        }
+        if let Err(error) = Damage::of(compared).write(&place) {
+            tracing::debug!(tree = %id, %error, "what is wrong with a tree could not be noted");
         }
         fault::here()
             .and_then(|()| fs::rename(&place, &aside))

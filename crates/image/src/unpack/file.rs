@@ -7,10 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Timestamps, XattrFlags};
-use rustix::io::Errno;
 
 use super::owners::ArchiveOwners;
 use super::record::{Dress, Xattr};
+use crate::link_xattrs::is_not_taken;
 use crate::sparse::SparseMap;
 use crate::tree_store::{Added, Building, FileAttributes, NewFile};
 
@@ -125,16 +125,7 @@ pub(crate) fn set_xattrs(file: &File, owners: ArchiveOwners, xattrs: &[Xattr]) -
     for (name, value) in &given {
         match rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()) {
             Ok(()) => {}
-            // Not ours to set, unknown to the file system, or too large for it.
-            Err(
-                Errno::PERM
-                | Errno::ACCESS
-                | Errno::NOTSUP
-                | Errno::NOSPC
-                | Errno::TOOBIG
-                | Errno::RANGE
-                | Errno::INVAL,
-            ) => lost += 1,
+            Err(errno) if is_not_taken(errno) => lost += 1,
             Err(error) => return Err(error.into()),
         }
     }
