@@ -264,7 +264,7 @@ impl Resolving<'_> {
                     }
                     _ = ticks.tick() => {
                         if self.preparing.spent() > QUIET_FOR {
-                            self.ui.status(&format!("looking up {short}: {}", waits()));
+                            self.ui.status(&waits());
                         }
                     }
                 }
@@ -282,7 +282,8 @@ impl Resolving<'_> {
         let mut failure = Failure::new(FailureKind::Late, message);
         failure.causes.push(waits.to_owned());
         failure.hint(
-            "if it needs longer, raise the limit with --prepare-timeout; an image that was pulled              before needs no registry",
+            "if it needs longer, raise the limit with --prepare-timeout; an image that was pulled \
+             before needs no registry",
         )
     }
 }

@@ -121,7 +121,9 @@ fn g3_a_registry_that_stalls_ends_the_run_in_time() {
     let name = fake.name();
     let what = format!("was reached before it was known what {name} is");
     let waits = format!("waiting for registry {}", fake.host());
-    given_up(&done, &[&what, &waits, "--prepare-timeout"]);
+    let hint =
+        "raise the limit with --prepare-timeout; an image that was pulled before needs no registry";
+    given_up(&done, &[&what, &waits, hint]);
     assert_eq!(world.list(&[]).len(), 0, "there is nothing to record");
 }
 
