@@ -7,9 +7,10 @@ use tidemill_oci::{Begun, Content, ContentError, Descriptor, Partial};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::client::{Ask, Failed, RegistryError, Session};
+use crate::client::{Ask, Failed, Session};
 use crate::errand::BUSY_WAIT;
 use crate::progress::{Progress, Watch};
+use crate::registry_error::RegistryError;
 use crate::retry::Tries;
 
 /// Pieces of an answer that wait for the disk: what bounds the memory of one download, together with the

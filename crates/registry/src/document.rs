@@ -5,8 +5,9 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use tidemill_oci::manifest::MANIFEST_BYTES_MAX;
 use tidemill_oci::{Descriptor, OciDigest, digest_of};
 
-use crate::client::{Ask, Failed, RegistryError, Session};
+use crate::client::{Ask, Failed, Session};
 use crate::progress::Watch;
+use crate::registry_error::RegistryError;
 use crate::retry::Tries;
 
 /// What is wanted: OCI's kinds and Docker's, one image or several.

@@ -14,14 +14,16 @@ mod errand;
 mod helper_program;
 pub mod progress;
 pub mod pull;
+pub mod registry_error;
 mod resolver;
 pub mod retry;
 mod secret;
 mod token;
 
 pub use address::AddressError;
-pub use client::{Client, ClientError, ClientOptions, RegistryError, TransportError};
+pub use client::{Client, ClientError, ClientOptions};
 pub use credentials::{Credentials, CredentialsError};
 pub use progress::{Progress, Watch};
 pub use pull::{Lookup, PullError, Pulled, Resolved};
+pub use registry_error::{RegistryError, TransportError};
 pub use retry::Patience;

@@ -13,10 +13,11 @@ use tidemill_oci::{
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 use crate::blob::{self, BlobError};
-use crate::client::{Client, RegistryError, Session, chain};
+use crate::client::{Client, Session};
 use crate::document;
 use crate::errand::{self, BUSY_WAIT, Task, Turn, Word};
 use crate::progress::{Progress, Watch};
+use crate::registry_error::{RegistryError, chain};
 
 /// Downloads at one time: what registries allow, and enough for a fast line.
 const PARALLEL: usize = 4;

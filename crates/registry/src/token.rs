@@ -6,8 +6,9 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 use serde::Deserialize;
 
-use crate::client::{Ask, Failed, RegistryError, Session};
+use crate::client::{Ask, Failed, Session};
 use crate::credentials::Login;
+use crate::registry_error::RegistryError;
 use crate::secret::Secret;
 
 /// Bytes of an answer.
