@@ -3,9 +3,9 @@
 mod full_disk;
 mod killed;
 mod names;
+mod older;
 mod outside;
 mod owned;
-mod older;
 mod racing;
 mod room;
 mod shared;
