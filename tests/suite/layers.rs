@@ -3,10 +3,12 @@
 mod bounds;
 mod canonical;
 mod commands;
+mod everywhere;
 mod kinds;
 mod libraries;
 mod marks;
 mod mistakes;
+mod told;
 
 use serde_json::Value;
 use tidemill_tests::World;

@@ -63,7 +63,7 @@ mod tests {
         );
         assert_eq!(
             line(&["a", "", "b\n\u{1b}[2J"], 80),
-            "a '' 'b\\u{a}\\u{1b}[2J'"
+            "a '' 'b\\n\\u{1b}[2J'"
         );
         assert_eq!(line(&["cargo", "test", "--workspace"], 12), "cargo test …");
         assert_eq!(line(&[&"x".repeat(1_000_000)], 5), "xxxx…");

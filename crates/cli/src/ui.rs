@@ -201,7 +201,7 @@ pub(crate) fn plain(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         if is_unsafe(character) {
-            safe.extend(character.escape_unicode());
+            safe.extend(character.escape_default());
         } else {
             safe.push(character);
         }
@@ -254,7 +254,7 @@ mod tests {
     fn names_cannot_move_the_cursor() {
         assert_eq!(
             plain("a\u{1b}[2Jb\r\n\u{9b}\u{202e}é"),
-            "a\\u{1b}[2Jb\\u{d}\\u{a}\\u{9b}\\u{202e}é"
+            "a\\u{1b}[2Jb\\r\\n\\u{9b}\\u{202e}é"
         );
     }
 

@@ -175,6 +175,11 @@ impl Attributes {
         mtime: Some(1),
     };
 
+    /// True if nothing of it stays as it was found.
+    pub const fn are_all_given(&self) -> bool {
+        self.owner.is_some() && self.mode.is_some() && self.mtime.is_some()
+    }
+
     /// True if everything stays as it was found.
     pub fn are_kept(&self) -> bool {
         *self == Self::default()

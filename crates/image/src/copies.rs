@@ -4,19 +4,24 @@
 //! it changes when any of the files does. Files are copied, not hard-linked: a link would change the
 //! original's times, and would change with it.
 
+mod xattrs;
+
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use tidemill_core::root::Owners;
 use tidemill_core::{Attributes, ByteSize, Digest};
 
+use self::xattrs::{Kept, Xattrs};
 use crate::glob::{LOOKED_AT_MAX, Matches, identity, open_plain};
 use crate::layer::is_state;
+use crate::link_xattrs;
 use crate::plan::PlanError;
 use crate::tree_store::{Building, FileAttributes, TreeNote};
 use crate::unpack::{ArchiveOwners, UnpackLimits};
@@ -40,7 +45,9 @@ pub(crate) struct Copies {
     keeps_owners: bool,
     /// Who owns directories that are in nobody's list.
     implied_owner: Option<(u32, u32)>,
-    /// Sockets, FIFOs and devices, which are left out.
+    /// Whether the rights of programs are taken off.
+    forgets_privileges: bool,
+    /// Sockets and devices, which are left out.
     left_out: u64,
 }
 
@@ -62,6 +69,7 @@ enum Kind {
     Dir,
     File { size: u64 },
     Link,
+    Fifo,
 }
 
 impl Copied {
@@ -75,6 +83,8 @@ impl Copied {
             Kind::File {
                 size: metadata.len(),
             }
+        } else if metadata.file_type().is_fifo() {
+            Kind::Fifo
         } else {
             return None;
         };
@@ -99,6 +109,7 @@ impl Copies {
             attributes,
             keeps_owners: rustix::process::geteuid().is_root(),
             implied_owner: None,
+            forgets_privileges: false,
             left_out: 0,
         }
     }
@@ -193,9 +204,10 @@ impl Copies {
         self
     }
 
-    /// Takes set-user-ID and set-group-ID off the files: whoever made them is not to be trusted with the
+    /// Takes set-user-ID, set-group-ID and capabilities off the files: whoever made them is not to be trusted with the
     /// rights of others.
     pub(crate) fn forget_privileges(&mut self) {
+        self.forgets_privileges = true;
         for entry in &mut self.entries {
             if matches!(entry.kind, Kind::File { .. }) {
                 entry.mode &= !0o6000;
@@ -207,7 +219,7 @@ impl Copies {
     pub(crate) fn bytes(&self) -> u64 {
         let sizes = self.entries.iter().map(|entry| match entry.kind {
             Kind::File { size } => size,
-            Kind::Dir | Kind::Link => 0,
+            Kind::Dir | Kind::Link | Kind::Fifo => 0,
         });
         sizes.fold(0, u64::saturating_add)
     }
@@ -239,7 +251,7 @@ impl Copies {
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
         };
-        add(b"copies 1");
+        add(b"copies 2");
         add(format!("{owners:?} {:?} {:?}", self.attributes, self.implied_owner).as_bytes());
         for entry in &self.entries {
             add(entry.to.as_os_str().as_encoded_bytes());
@@ -269,8 +281,16 @@ impl Copies {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(building.root(), flags, Mode::empty())
             .map_err(|errno| failed(errno.into()))?;
+        let kept = if self.attributes.are_all_given() {
+            Kept::None
+        } else if self.forgets_privileges {
+            Kept::Unprivileged
+        } else {
+            Kept::All
+        };
         let mut maker = Maker {
             copies: self,
+            xattrs: Xattrs::new(kept, owners).map_err(failed)?,
             building,
             root,
             owners,
@@ -322,6 +342,7 @@ struct Maker<'a> {
     building: &'a Building,
     root: OwnedFd,
     owners: ArchiveOwners,
+    xattrs: Xattrs,
     dirs: BTreeMap<PathBuf, Look>,
     /// The directory of the last entry: the next one is mostly in the same.
     parent: Option<(PathBuf, OwnedFd)>,
@@ -341,20 +362,38 @@ impl Maker<'_> {
         if entry.kind == Kind::Dir {
             let mode = attributes.mode.map_or(entry.mode, |rule| rule.of_dir());
             let look = Look { mode, owner, mtime };
-            return self.make_dirs(&entry.to, Some(look));
+            self.make_dirs(&entry.to, Some(look))?;
+            let xattrs = self.xattrs.of(&entry.from)?;
+            let name = Path::new(".").join(&entry.to);
+            let lost = link_xattrs::set(self.root.as_fd(), name.as_os_str().as_bytes(), &xattrs)?;
+            self.xattrs.lost(lost);
+            return Ok(());
         }
+        let xattrs = self.xattrs.of(&entry.from)?;
         let (Some(directory), Some(name)) = (entry.to.parent(), entry.to.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         self.enter(directory)?;
         let (_, parent) = self.parent.as_ref().expect("it was entered a line before");
         let parent = parent.as_fd();
-        if entry.kind == Kind::Link {
-            rustix::fs::symlinkat(fs::read_link(&entry.from)?, parent, name)?;
+        let mode = attributes.mode;
+        let mode = mode.map_or(entry.mode, |rule| rule.of_file(entry.mode));
+        if matches!(entry.kind, Kind::Link | Kind::Fifo) {
+            if entry.kind == Kind::Link {
+                rustix::fs::symlinkat(fs::read_link(&entry.from)?, parent, name)?;
+            } else {
+                rustix::fs::mknodat(parent, name, FileType::Fifo, Mode::RUSR, 0)?;
+            }
             if let Some((uid, gid)) = owner {
                 let (uid, gid) = ids(uid, gid);
                 rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
             }
+            if entry.kind == Kind::Fifo {
+                let mode = Mode::from_raw_mode(mode);
+                rustix::fs::chmodat(parent, name, mode, AtFlags::empty())?;
+            }
+            let lost = link_xattrs::set(parent, name.as_bytes(), &xattrs)?;
+            self.xattrs.lost(lost);
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             return Ok(rustix::fs::utimensat(parent, name, &times(mtime), flags)?);
         }
@@ -373,14 +412,13 @@ impl Maker<'_> {
             target.write_all(&buffer[..length])?;
         }
         self.note.bytes += size;
-        target.finish(&FileAttributes {
-            mode: attributes
-                .mode
-                .map_or(entry.mode, |rule| rule.of_file(entry.mode)),
+        let added = target.finish(&FileAttributes {
+            mode,
             owner,
             mtime,
-            xattrs: &[],
+            xattrs: &xattrs,
         })?;
+        self.xattrs.lost(u64::from(added.lost_xattrs));
         Ok(())
     }
 
@@ -453,11 +491,12 @@ impl Maker<'_> {
             rustix::fs::futimens(&dir, &times(look.mtime))?;
         }
         if self.copies.left_out > 0 {
-            let what = "sockets, FIFOs and devices were left out";
+            let what = "sockets and devices were left out";
             self.note
                 .lacks
                 .push(format!("{} {what}", self.copies.left_out));
         }
+        self.note.lacks.extend(self.xattrs.sentences());
         Ok(self.note)
     }
 }

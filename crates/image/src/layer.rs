@@ -533,7 +533,7 @@ fn dressed(
     attributes: &Attributes,
     order: String,
 ) -> LayerKey {
-    let name = format!("dressed 1 {} {strip:?} {attributes:?}", tree.name);
+    let name = format!("dressed 2 {} {strip:?} {attributes:?}", tree.name);
     LayerKey {
         name: Digest::of(name.as_bytes()),
         order: Some(order),

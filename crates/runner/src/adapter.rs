@@ -58,6 +58,8 @@ pub(crate) enum Incoming {
     Stuck(JobId),
     /// How far the build of a layer is.
     Building(Arc<str>, BuildProgress),
+    /// What is not as it should be with a layer that was built.
+    BuildWarning(Arc<str>, Reason),
     /// For the dispatcher.
     Dispatch(Message),
     /// No more jobs.
@@ -200,14 +202,23 @@ impl Adapter {
 
     /// Tells the jobs that wait for a layer how far it is.
     pub(crate) fn on_building(&mut self, name: Arc<str>, progress: BuildProgress) {
-        let waiting = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| job.awaited.contains(&name));
-        for (id, _) in waiting {
-            self.tell_progress(*id, &progress);
+        for id in self.waiting_for(&name) {
+            self.tell_progress(id, &progress);
         }
         self.progress.insert(name, progress);
+    }
+
+    /// Warns the jobs that wait for a layer.
+    pub(crate) fn on_build_warning(&self, name: &Arc<str>, reason: &Reason) {
+        for id in self.waiting_for(name) {
+            self.warn(id, reason.clone());
+        }
+    }
+
+    fn waiting_for(&self, name: &Arc<str>) -> impl Iterator<Item = JobId> {
+        let jobs = self.jobs.iter();
+        let waiting = jobs.filter(move |(_, job)| job.awaited.contains(name));
+        waiting.map(|(id, _)| *id)
     }
 
     fn tell_progress(&self, id: JobId, progress: &BuildProgress) {
@@ -315,6 +326,14 @@ impl Adapter {
                 if let Err(error) = told {
                     // What is told next is as good.
                     tracing::debug!(%error, "how far a build is was not told");
+                }
+            });
+            let (sender, name) = (self.sender.clone(), Arc::clone(&layer.name));
+            let watch = watch.with_warnings(move |reason| {
+                let told = sender.try_send(Incoming::BuildWarning(Arc::clone(&name), reason));
+                if let Err(error) = told {
+                    // The cache lists it too.
+                    tracing::warn!(%error, "a warning of a build was not told");
                 }
             });
             self.on_thread("layer-build", failed, move || {

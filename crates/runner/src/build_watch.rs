@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidemill_core::ByteSize;
+use tidemill_core::{ByteSize, Reason};
 
 /// How far a build is, or what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +30,27 @@ impl fmt::Display for BuildProgress {
 
 /// Who is told. It must not block. Cheap to clone.
 #[derive(Clone)]
-pub struct BuildWatch(Arc<dyn Fn(BuildProgress) + Send + Sync>);
+pub struct BuildWatch {
+    tell: Arc<dyn Fn(BuildProgress) + Send + Sync>,
+    warn: Arc<dyn Fn(Reason) + Send + Sync>,
+}
 
 impl BuildWatch {
-    /// Tells a function.
+    /// Tells a function how far the build is, and warns nobody.
     pub fn new(tell: impl Fn(BuildProgress) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+        Self {
+            tell: Arc::new(tell),
+            warn: Arc::new(drop),
+        }
+    }
+
+    /// The same, with a function that is warned of what is not as it should be, and no failure.
+    #[must_use]
+    pub fn with_warnings(self, warn: impl Fn(Reason) + Send + Sync + 'static) -> Self {
+        Self {
+            warn: Arc::new(warn),
+            ..self
+        }
     }
 
     /// Tells nobody.
@@ -45,7 +60,12 @@ impl BuildWatch {
 
     /// Tells how far the build is.
     pub fn tell(&self, progress: BuildProgress) {
-        (self.0)(progress);
+        (self.tell)(progress);
+    }
+
+    /// Warns of what is not as it should be.
+    pub fn warn(&self, reason: Reason) {
+        (self.warn)(reason);
     }
 }
 

@@ -143,8 +143,26 @@ impl LocalImages {
         let images = self.clone();
         LayerBuild {
             name: key.name().to_string().into(),
-            build: Arc::new(move |watch| images.build(&key, watch)),
+            build: Arc::new(move |watch| {
+                let was_built = key.is_built(&images.trees);
+                let root = images.build(&key, watch)?;
+                if !was_built {
+                    images.warn_of_lacks(&key, watch);
+                }
+                Ok(root)
+            }),
         }
+    }
+
+    /// Says what a tree that was built lacks of its source.
+    fn warn_of_lacks(&self, key: &LayerKey, watch: &BuildWatch) {
+        let note = self.trees.note(key.name()).unwrap_or_default();
+        if note.lacks.is_empty() {
+            return;
+        }
+        let message = format!("{} is not whole here: {}", note.from, note.lacks.join("; "));
+        let hint = "`tidemill cache ls` says so as long as it is kept";
+        watch.warn(Reason::new(ReasonCode::Layer, message).with_hint(hint));
     }
 
     /// Builds a tree, and before it those that it is made of. Blocks.

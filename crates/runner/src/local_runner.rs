@@ -280,6 +280,9 @@ impl Owner {
             Incoming::GraceOver(job) => self.on_grace_over(job),
             Incoming::Stuck(job) => self.on_stuck(job),
             Incoming::Building(name, progress) => self.adapter().on_building(name, progress),
+            Incoming::BuildWarning(name, reason) => {
+                self.adapter().on_build_warning(&name, &reason);
+            }
             Incoming::Dispatch(message) => self.on_answer(message),
             Incoming::Stop(kind, reason) => self.on_stop(kind, reason),
         }

@@ -74,7 +74,7 @@ fn copied(world: &World, from: &Path) -> Option<String> {
         .map(|entry| entry.unwrap())
         .find(|entry| {
             let note = fs::read_to_string(entry.path().join("tree.json")).unwrap_or_default();
-            note.contains(&format!("{:?}", from.display().to_string()))
+            note.contains(&format!("\"dir {}\"", from.display()))
         })
         .map(|entry| entry.file_name().into_string().unwrap())
 }

@@ -1,5 +1,6 @@
 //! Layers that were not meant so.
 
+use rstest::rstest;
 use tidemill_tests::{Mode, World};
 
 #[test]
@@ -74,6 +75,17 @@ fn a_mistake_in_a_flag_is_shown_with_the_flag() {
         ),
         ("file,mode=rwx:b=/b", ["`rwx` is not a mode", "0755"]),
         ("command:", ["needs `program`", "command:SCRIPT"]),
+        (
+            "dir,owner=5:6:src",
+            ["so `owner=5` has no group", "write owner=5.6 for group 6"],
+        ),
+        (
+            "dir:no\nsuch\tdir",
+            [
+                "work/no\\nsuch\\tdir` does not exist",
+                "--layer dir:no\\nsuch\\tdir:",
+            ],
+        ),
     ] {
         let done = world.bare_run(["--layer", layer, "true"]).run();
         assert_eq!(done.code, 2, "{done}");
@@ -97,6 +109,32 @@ fn a_file_outside_of_what_is_taken_off_is_named() {
     assert_eq!(done.code, 125, "{done}");
     for part in ["`build.rs`", "does not lie in `src`", "leave `strip` out"] {
         assert!(done.err().contains(part), "no {part}: {done}");
+    }
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn nothing_is_made_in_the_jobs_own_directories(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    for layer in [
+        "stubs:/tmp/here/",
+        "stubs:/tmp/a/b",
+        "symlinks:x=/var/tmp/here",
+    ] {
+        let trial = world.job("true");
+        let done = trial.args(["--no-workspace", "--layer", layer]).run();
+        assert_eq!(done.code, 125, "{done}");
+        for part in [
+            "cannot be made by a layer",
+            "the job's own",
+            "tmp/",
+            "let the job make it",
+        ] {
+            assert!(done.err().contains(part), "no {part}: {done}");
+        }
     }
 }
 
