@@ -466,12 +466,21 @@ impl Pull<'_> {
         );
         while !missing.is_empty() {
             let mut arrivals = Arrivals::default();
+            let mut has_waited = false;
             let turn = errand::turn(self.content, &what, self.watch, || {
+                has_waited = true;
                 arrivals.tell(&missing, self.content, self.watch);
             });
             match turn.await? {
                 Turn::Ours(task) => {
                     missing = image.missing(self.content)?;
+                    if has_waited {
+                        // Now it is this one that fetches.
+                        self.watch.tell(&Progress::Planned {
+                            blobs: missing.len(),
+                            bytes,
+                        });
+                    }
                     let watch = task.watch(self.watch);
                     let fetched = self.fetch_all(&missing, &watch).await;
                     fetched.inspect_err(|error| task.finish(&failed(error)))?;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidemill_hub::adapter;
-use tidemill_oci::OciDigest;
+use tidemill_oci::{OciDigest, Reference};
 use tidemill_registry::{Progress, Watch};
 use tidemill_runner::{BuildProgress, BuildWatch};
 
@@ -15,9 +15,9 @@ use crate::clock;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Tells how the fetch of an image goes on.
-pub(super) fn told_to(watch: &BuildWatch, name: &str) -> Watch {
+pub(super) fn told_to(watch: &BuildWatch, reference: &Reference) -> Watch {
     let watch = watch.clone();
-    let seen = Mutex::new(Seen::new(name));
+    let seen = Mutex::new(Seen::new(reference));
     Watch::new(move |progress| {
         // Whoever panicked, all that can be wrong is what is told.
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,6 +56,8 @@ pub(super) fn waits_for(name: &str, progress: &Progress) -> Option<String> {
 #[derive(Debug)]
 struct Seen {
     name: String,
+    /// What is done while nothing is waited for.
+    fetching: String,
     total: u64,
     blobs: HashMap<OciDigest, u64>,
     /// What is waited for, and until when that is true at least.
@@ -64,9 +66,15 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(name: &str) -> Self {
+    fn new(reference: &Reference) -> Self {
+        let (name, registry) = (reference.to_short(), reference.registry());
+        let from = match name.starts_with(registry) {
+            true => String::new(),
+            false => format!(" from {registry}"),
+        };
         Self {
-            name: name.to_owned(),
+            fetching: format!("fetching the image {name}{from}"),
+            name,
             total: 0,
             blobs: HashMap::new(),
             waits: None,
@@ -77,7 +85,10 @@ impl Seen {
     /// What is to be told of a step, if it is to be told now.
     fn take(&mut self, progress: &Progress, now: Instant) -> Option<BuildProgress> {
         match progress {
-            Progress::Planned { bytes, .. } => self.total = *bytes,
+            Progress::Planned { bytes, .. } => {
+                self.total = *bytes;
+                self.waits = None;
+            }
             Progress::Came { digest, bytes } => {
                 self.blobs.insert(*digest, *bytes);
                 // While one blob waits others may come.
@@ -104,7 +115,7 @@ impl Seen {
     fn tell(&mut self, now: Instant) -> Option<BuildProgress> {
         let message = match &self.waits {
             Some((text, _)) => text.clone(),
-            None => format!("fetching the image {}", self.name),
+            None => self.fetching.clone(),
         };
         let came: u64 = self.blobs.values().sum();
         let progress = BuildProgress {
@@ -127,6 +138,10 @@ impl Seen {
 mod tests {
     use super::*;
 
+    fn seen(name: &str) -> Seen {
+        Seen::new(&name.parse().expect("a name"))
+    }
+
     fn came(bytes: u64) -> Progress {
         let digest = tidemill_oci::digest_of(b"layer");
         Progress::Came { digest, bytes }
@@ -136,13 +151,13 @@ mod tests {
     fn bytes_are_told_now_and_then_and_what_is_waited_for_at_once() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_millis(seconds * 100);
-        let mut seen = Seen::new("app:1");
+        let mut seen = seen("example.org/app:1");
         let planned = Progress::Planned {
             blobs: 1,
             bytes: 100,
         };
         let first = seen.take(&planned, at(0)).expect("it begins");
-        assert_eq!(first.message, "fetching the image app:1");
+        assert_eq!(first.message, "fetching the image example.org/app:1");
         assert_eq!((first.current, first.total), (0, Some(100)));
         assert_eq!(seen.take(&came(10), at(1)), None, "that is too soon");
         let second = seen.take(&came(20), at(11)).expect("it is time");
@@ -164,12 +179,12 @@ mod tests {
         let other = seen.take(&came(30), at(23)).expect("it is time");
         assert_eq!((other.message, other.current), (third.message, 30));
         let last = seen.take(&came(40), at(63)).expect("the wait is over");
-        assert_eq!(last.message, "fetching the image app:1");
+        assert_eq!(last.message, "fetching the image example.org/app:1");
     }
 
     #[test]
     fn another_process_is_named_with_what_it_waits_for() {
-        let mut seen = Seen::new("app:1");
+        let mut seen = seen("example.org/app:1");
         let waiting = |problem: Option<&str>| Progress::Waiting {
             digest: None,
             problem: problem.map(str::to_owned),
@@ -183,7 +198,25 @@ mod tests {
         let told = seen.take(&waiting(Some("example.org: 503")), Instant::now());
         assert_eq!(
             told.expect("that is news").message,
-            "another process fetches the image app:1, which waits for registry example.org: 503"
+            "another process fetches the image example.org/app:1, which waits for registry example.org: 503"
+        );
+        // The other one is gone.
+        let planned = Progress::Planned {
+            blobs: 1,
+            bytes: 100,
+        };
+        let told = seen.take(&planned, Instant::now());
+        assert_eq!(
+            told.expect("that is news").message,
+            "fetching the image example.org/app:1"
+        );
+    }
+
+    #[test]
+    fn a_registry_that_no_name_shows_is_named() {
+        assert_eq!(
+            seen("debian:12").fetching,
+            "fetching the image debian:12 from docker.io"
         );
     }
 }

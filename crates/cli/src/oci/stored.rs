@@ -54,7 +54,7 @@ impl StoredImages {
         let held = reference.with_digest(wanted.manifest);
         let client = image::client(false).map_err(failed)?;
         let name = reference.to_short();
-        let watch = fetching::told_to(watch, &name);
+        let watch = fetching::told_to(watch, &reference);
         let pulled = session::runtime().map_err(failed)?.block_on(async {
             let resolved = match self.take(&wanted.manifest) {
                 Some(resolved) => resolved,
