@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("ledger", &["core"]),
     ("dispatch", &["core"]),
+    ("queue", &["core"]),
     ("blob", &["core"]),
     ("log", &["core"]),
     ("oci", &["core", "blob"]),
@@ -51,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates that decide and never act.
-const PURE: &[&str] = &["core", "ledger", "dispatch"];
+const PURE: &[&str] = &["core", "ledger", "dispatch", "queue"];
 
 /// What a pure crate may use: nothing that reads a clock, a file, the network or randomness.
 const PURE_LIBRARIES: &[&str] = &[

@@ -1,0 +1,113 @@
+//! What only somebody can try who breaks the machine's books on purpose.
+
+use std::collections::BTreeMap;
+
+use tidemill_core::{Attempt, Digest, ExecutionId, Timestamp};
+
+use super::*;
+use crate::submission::{GroupPolicy, GroupUse, JobFacts, Submission, Tenant};
+
+fn id(number: u128) -> ExecutionId {
+    ExecutionId::for_test(number)
+}
+
+fn submission() -> Submission {
+    let queue = QueueKey {
+        tenant: Tenant("acme".to_owned()),
+        name: "main".to_owned(),
+    };
+    let facts = JobFacts {
+        spec: Digest::of(b"job"),
+        name: None,
+        labels: BTreeMap::new(),
+        command: vec!["true".to_owned()],
+        run: None,
+    };
+    Submission {
+        key: Some("k".to_owned()),
+        group: Some(GroupUse {
+            name: "g".to_owned(),
+            policy: GroupPolicy::QueueAll,
+        }),
+        ..Submission::new(queue, "ann", facts)
+    }
+}
+
+fn queue(now: Timestamp) -> (Queue, HubId) {
+    let mut queue = Queue::new(Settings::default()).unwrap();
+    let hub = HubId("a".to_owned());
+    queue.start_hub(now, hub.clone());
+    (queue, hub)
+}
+
+#[test]
+fn an_orphaned_group_lock_is_freed() {
+    let now = Timestamp(1);
+    let (mut queue, hub) = queue(now);
+    let group = submission().group_key().unwrap();
+    let holders = [id(9), id(1)];
+    for holder in holders {
+        let orphan = Lock {
+            execution: holder,
+            attempt: Attempt(1),
+        };
+        // Nobody is behind it: not an execution that never was, and not one that waits.
+        queue.locks.insert(group.clone(), orphan);
+        let answer = queue.submit(now, &hub, id(1), submission());
+        assert!(answer.is_ok() || holder == id(1));
+        queue.locks.insert(group.clone(), orphan);
+        assert_eq!(queue.pass(now, &hub, 10).freed, 1);
+        assert_eq!(queue.job(id(1)).unwrap().place(), Some(Place::Ready));
+        queue.check_invariants();
+    }
+}
+
+#[test]
+fn an_orphaned_lock_stops_no_claim() {
+    let now = Timestamp(1);
+    let (mut queue, _) = queue(now);
+    let group = submission().group_key().unwrap();
+    let lock = |execution| Lock {
+        execution,
+        attempt: Attempt(1),
+    };
+    queue.locks.insert(group.clone(), lock(id(9)));
+    assert_eq!(queue.lock(&group, lock(id(1))), Ok(()));
+}
+
+#[test]
+fn an_orphaned_coalescing_key_is_freed() {
+    let now = Timestamp(1);
+    let (mut queue, hub) = queue(now);
+    let key = submission().coalescing_key().unwrap();
+    queue.keys.insert(key.clone(), id(9));
+    assert_eq!(queue.pass(now, &hub, 10).freed, 1);
+    // One that is found by a submission is no obstacle either.
+    queue.keys.insert(key, id(9));
+    let answer = queue.submit(now, &hub, id(1), submission());
+    assert!(matches!(answer, Ok(Answer::Accepted { .. })));
+    queue.check_invariants();
+}
+
+#[test]
+fn turns_are_remembered_for_a_bounded_number_of_submitters() {
+    let (mut queue, hub) = queue(Timestamp(1));
+    let template = submission();
+    let count = crate::settings::TURNS_KEPT_MAX + 5;
+    for number in 0..count {
+        let submission = Submission {
+            submitter: format!("s{number}"),
+            key: None,
+            group: None,
+            ..template.clone()
+        };
+        let id = id(number as u128);
+        queue.submit(Timestamp(1), &hub, id, submission).unwrap();
+        let job = queue.job(id).unwrap().clone();
+        queue.took_turn(&job);
+        queue.cancel(Timestamp(1), id, "test");
+    }
+    assert_eq!(queue.turns.len(), crate::settings::TURNS_KEPT_MAX);
+    assert_eq!(queue.last_turn(&template.queue, "s4"), 0);
+    assert_ne!(queue.last_turn(&template.queue, "s5"), 0);
+}

@@ -1,0 +1,13 @@
+//! The specification of the queue, sentence by sentence. Tests are named after the sentences.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod claiming;
+mod groups;
+mod hubs;
+mod leases;
+mod ordering;
+mod retrying;
+mod submissions;
+mod submitting;
+mod waiting;
+mod world;
