@@ -54,6 +54,43 @@ fn user_namespaces_are_made_with_their_grant_alone(#[case] mode: Mode) {
     );
 }
 
+/// Root by name gives away no file and becomes nobody else; with the grant it does, and nothing more.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn root_rights_are_had_with_their_grant_alone(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !needs(&["setpriv", "mknod", "mount", "chroot"]) {
+        return;
+    }
+    let text = "cd /tmp; touch mine; chown 12:34 mine 2>/dev/null; stat -c %u:%g mine; \
+                (umask 077; echo secret >theirs; chown 77:77 theirs 2>/dev/null; cat theirs); \
+                setpriv --reuid 4000 --regid 4001 --clear-groups sh -c 'echo $(id -u):$(id -g)' 2>/dev/null; \
+                for refused in 'mount -t tmpfs none /mnt' 'chroot / true' 'mknod node c 1 3' \
+                    'unshare -U true' 'nice -n -5 sh -c \"[ $(nice) -lt 0 ]\"'; do \
+                    eval \"$refused\" 2>/dev/null && echo did \"$refused\"; done; \
+                grep -c 'Cap...:.*[1-9a-f]' /proc/self/status; \
+                setpriv --reuid 4000 --clear-groups cat theirs 2>/dev/null; echo end";
+    let as_root = ["--user", "0", "--no-workspace"];
+    let plain = world.job(text).args(as_root).run();
+    assert_eq!(plain.out(), "0:0\nsecret\n0\nend\n", "{plain}");
+    let granted = world.job(text).args(as_root).args(["--grant", "root"]);
+    let granted = granted.run();
+    assert_eq!(
+        granted.out(),
+        "12:34\nsecret\n4000:4001\n3\nend\n",
+        "{granted}"
+    );
+    let record = serde_json::to_string(&granted.record().0).unwrap();
+    assert!(record.contains("root's rights over all files"), "{granted}");
+    let other = world.job("true").args(["--user", "7", "--grant", "root"]);
+    let other = other.run();
+    assert_eq!(other.code, 125, "{other}");
+    assert!(other.err().contains("add `--user 0`"), "{other}");
+}
+
 /// Whoever has a namespace of control groups may mount them: a job must not lift its own limits.
 #[rstest]
 #[case::root(Mode::Root)]

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, JobSpec, ReasonCode, signal_name};
+use tidemill_core::{Attempt, ExecutionId, GrantRequest, JobSpec, ReasonCode, signal_name};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -275,14 +275,15 @@ fn close(snapshot: &Snapshot, spec: &JobSpec, interrupt: Option<Interrupt>, ui: 
         }
     }
     let is_root = spec.user.is_some_and(|user| user.uid == 0);
-    if is_root && reason.is_some_and(|reason| reason.code == ReasonCode::Exit) {
+    let is_by_name = is_root && !spec.grants.contains(&GrantRequest::Root);
+    if is_by_name && reason.is_some_and(|reason| reason.code == ReasonCode::Exit) {
         ui.note(&format!("hint: {ROOT_BY_NAME}"));
     }
 }
 
 /// What a program that ran as user 0 may have failed for.
-const ROOT_BY_NAME: &str = "user 0 in a sandbox is root by name and has no capabilities: chown, su \
-                            and package managers that change users do not work there";
+const ROOT_BY_NAME: &str = "user 0 in a sandbox is root by name and has no capabilities: for chown, su and \
+                            package managers that change users add --grant root";
 
 /// Signals by which programs end each other, or themselves, without a defect.
 const ORDINARY_ENDS: [&str; 3] = ["SIGPIPE", "SIGINT", "SIGTERM"];

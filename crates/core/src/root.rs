@@ -60,6 +60,9 @@ pub enum Allow {
     /// To mount file systems that a process of the job serves through `/dev/fuse`, in a user namespace
     /// that the job made: [`Allow::UserNamespaces`] comes with it.
     Fuse,
+    /// What root may do with files, ids and processes of the job: the capabilities CHOWN, DAC_OVERRIDE,
+    /// FOWNER, FSETID, KILL, SETGID and SETUID of capabilities(7), over the ids of its user namespace.
+    RootRights,
 }
 
 /// Who the job is inside.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tidemill_core::check::USER_ID_MAX;
-use tidemill_core::job::{Image, JobSpec, Network, Stdin};
+use tidemill_core::job::{Image, JobSpec, Network, Stdin, User};
 use tidemill_core::layer::COMMAND_OUTPUT;
 use tidemill_core::root::{GeneratedFile, Node, Owners};
 use tidemill_core::{Allow, Grant, GrantRequest, Reason, ReasonCode, RootPlan};
@@ -27,6 +27,7 @@ use crate::source::{self, canonical_dir};
 use crate::stack::{Source, Stack};
 use crate::toolchain;
 use crate::tree_store::{TreeStore, TreeStoreError};
+use crate::unpack::ArchiveOwners;
 use crate::workdir;
 use crate::workspace;
 
@@ -82,6 +83,7 @@ fn plan_with(
     let devices = device::find(spec, host)?;
     fit::check(&stack)?;
     let identity = identify(spec, host, &stack, &binds)?;
+    check_root_grant(spec, identity.account.user, trees)?;
     if identity.account.home != "/" {
         fit::check_home(&stack, &identity.account.home)?;
         stack.open_home(&identity.account.home, trees)?;
@@ -190,6 +192,27 @@ fn add_image(
         }
     }
     Ok(toolchain::Tools::default())
+}
+
+/// Root's rights are for user 0, and need ids to be root over.
+fn check_root_grant(spec: &JobSpec, user: User, trees: &TreeStore) -> Result<(), PlanError> {
+    if !spec.grants.contains(&GrantRequest::Root) {
+        return Ok(());
+    }
+    if user.uid != 0 {
+        return Err(PlanError::RootGrant {
+            why: format!("the job's user is {}", user.uid),
+            hint: "add `--user 0`, or leave the grant out",
+        });
+    }
+    if trees.owners() == ArchiveOwners::Lost {
+        return Err(PlanError::RootGrant {
+            why: "the sandbox has one user id alone here, because the user that runs Tidemill has no sub-ids"
+                .to_owned(),
+            hint: "`tidemill doctor` says how to get sub-ids",
+        });
+    }
+    Ok(())
 }
 
 fn identify(
@@ -511,6 +534,14 @@ pub enum PlanError {
         /// What nobody has.
         part: String,
     },
+    /// Root's rights cannot be granted to this job.
+    #[error("the grant `root` cannot be had: {why}")]
+    RootGrant {
+        /// Why not.
+        why: String,
+        /// What to do next.
+        hint: &'static str,
+    },
     /// A variable of the caller cannot be passed on.
     #[error("the variable `{name}` of the caller cannot be passed on: {why}")]
     Variable {
@@ -647,6 +678,7 @@ impl PlanError {
                 format!("if that directory is meant, name it itself: --workdir {leads_to}")
             }
             Self::UnknownUser { .. } => "name one by numbers: `--user UID:GID`".into(),
+            Self::RootGrant { hint, .. } => (*hint).into(),
             Self::Variable { .. } => "set it with `--env NAME=VALUE` instead".into(),
             Self::NotBuilt { .. } => "run the job again".into(),
             Self::Layer(fault) => fault.hint(),

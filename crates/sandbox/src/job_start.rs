@@ -20,6 +20,10 @@ use crate::sys::{process, socket, terminal};
 /// The largest file, in bytes. The private layer's own bound is lower, and is told by ENOSPC.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID and SETUID, see capabilities(7). Not
+/// DAC_READ_SEARCH, which opens files by handle.
+const ROOT_RIGHTS: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
+
 /// What the job's own process is bounded by, beside what the request says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walls {
@@ -108,7 +112,8 @@ fn wall_in(
     process::restore_signals();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     limit(&work.limits, walls.spare)?;
-    process::shrink_bounding_set().step(|| "empty the bounding set".to_owned())?;
+    let kept = capabilities(root);
+    process::shrink_bounding_set(kept).step(|| "shrink the bounding set".to_owned())?;
     let groups = (!walls.denies_groups).then_some(&*root.account.groups);
     process::become_user(user.uid, user.gid, groups)
         .step(|| format!("become user {} and group {}", user.uid, user.gid))?;
@@ -118,7 +123,7 @@ fn wall_in(
     }
     process::forbid_new_privileges().step(|| "forbid new privileges".to_owned())?;
     landlock_wall::build(root)?;
-    process::drop_capabilities().step(|| "drop all capabilities".to_owned())?;
+    process::keep_capabilities(kept).step(|| "drop capabilities".to_owned())?;
     let listener = Filter::of(walls.filter)
         .install()
         .step(|| "install the system call filter".to_owned())?;
@@ -127,6 +132,15 @@ fn wall_in(
             .step(|| "hand over the listener for refused calls".to_owned())?;
     }
     Ok(())
+}
+
+/// The capabilities that a job keeps, by their numbers.
+fn capabilities(root: &RootPlan) -> u64 {
+    if root.allow.contains(&Allow::RootRights) && root.account.user.uid == 0 {
+        ROOT_RIGHTS
+    } else {
+        0
+    }
 }
 
 /// Which filter a job has. `is_measured` tells that nothing but measuring bounds its private layer,

@@ -30,7 +30,8 @@ pub(crate) fn build(plan: &RootPlan) -> Result<(), StartError> {
     let all = AccessFs::from_all(REVIEWED);
     let read = AccessFs::from_read(REVIEWED);
     // Behind a wall of files no process may mount, not even in a namespace of its own.
-    let may_mount = !plan.allow.iter().all(|allow| *allow == Allow::Ptrace);
+    let may_mount =
+        (plan.allow.iter()).any(|allow| matches!(allow, Allow::UserNamespaces | Allow::Fuse));
     let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let rules = if may_mount {
         Ok(rules)

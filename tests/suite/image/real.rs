@@ -7,21 +7,25 @@ use tidemill_tests::{Mode, World, debian, skip};
 use super::made::{Layout, give_all, image, run};
 use super::registry::{Registry, has_tools};
 
-/// A package is made, installed, looked at and removed.
+/// A package that brings a user of its own is made, installed, looked at and removed.
 const WITH_APT: &str = r"set -e
-apt='apt-get -q -o APT::Sandbox::User=root'
 mkdir -p /tmp/demo/DEBIAN /tmp/demo/usr/share/demo
 echo from the package >/tmp/demo/usr/share/demo/file
 printf '%s\n' 'Package: demo' 'Version: 1.0' 'Architecture: all' 'Maintainer: nobody <nobody@example.org>' \
     'Description: a demonstration' >/tmp/demo/DEBIAN/control
+printf '%s\n' '#!/bin/sh' 'adduser --system --group demo && chown demo:demo /usr/share/demo/file' \
+    >/tmp/demo/DEBIAN/postinst
+chmod 755 /tmp/demo/DEBIAN/postinst
 dpkg-deb --build /tmp/demo /tmp/demo.deb
-$apt install -y /tmp/demo.deb
+apt-get install -q -y /tmp/demo.deb
 dpkg-query --show demo >/tmp/shown
 file=$(cat /usr/share/demo/file)
-$apt remove -y demo
+owner=$(stat -c %U /usr/share/demo/file)
+who=$(su demo -s /bin/sh -c 'id -un')
+apt-get remove -q -y demo
 test ! -e /usr/share/demo/file
 dpkg --verify apt dpkg
-echo; cat /tmp/shown; echo $file";
+echo; cat /tmp/shown; echo $file; echo $owner $who";
 
 /// A wheel is made of a project with tests, installed, checked and tested.
 const WITH_PIP: &str = r#"set -e
@@ -108,10 +112,11 @@ fn slow_a_debian_image_installs_packages_and_wheels(#[case] mode: Mode) {
         ],
     );
     let flags = ["--image", "oci:debian:1", "--no-workspace", "--user", "0"];
-    let done = world.job(WITH_APT).args(flags).run();
+    let done = world.job(WITH_APT).args(flags).args(["--grant", "root"]);
+    let done = done.run();
     assert_eq!(done.code, 0, "{done}");
     assert!(
-        done.out().ends_with("\ndemo\t1.0\nfrom the package\n"),
+        done.out().ends_with("\ndemo\t1.0\nfrom the package\ndemo demo\n"),
         "{done}"
     );
     let done = world.job(WITH_PIP).args(flags).run();

@@ -7,8 +7,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
 
 /// What completes: the whole name, or all of it up to a path.
-const COMPLETED: [&str; 8] = [
-    "userns", "ptrace", "fuse", "kvm", "sys", "device:", "net:host", "bind:",
+const COMPLETED: [&str; 9] = [
+    "userns", "ptrace", "fuse", "kvm", "sys", "root", "device:", "net:host", "bind:",
 ];
 
 /// Takes every text, and proposes the names of grants.

@@ -120,8 +120,8 @@ pub(crate) struct JobArgs {
     /// Give the job something that others do not get; may be given several times
     ///
     /// `userns` user namespaces, `ptrace` (every job may trace its own processes), `fuse` /dev/fuse and
-    /// its mounts, `kvm` /dev/kvm, `sys` a read-only /sys, `device:PATH` a character device, `net:host`
-    /// as --net host, `bind:SRC:DEST[:rw]` a directory or file as it is on the host, read-only without
+    /// its mounts, `kvm` /dev/kvm, `sys` a read-only /sys, `root` root's rights over the job's files and ids
+    /// for --user 0, `device:PATH` a character device, `net:host` as --net host, `bind:SRC:DEST[:rw]` a directory or file as it is on the host, read-only without
     /// `rw`. `tidemill explain` says what each of them opens.
     #[arg(
         long = "grant",
@@ -193,7 +193,7 @@ pub(crate) struct JobArgs {
     /// Who the program is in the sandbox, by number, or by a name that the image has
     ///
     /// User 0 (or `root`) is root by name and has no capabilities: chown, su and package managers that
-    /// change users do not work.
+    /// change users do not work without --grant root.
     #[arg(long, value_name = "USER[:GROUP]", help_heading = "How it runs")]
     pub(crate) user: Option<String>,
 

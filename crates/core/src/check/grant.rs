@@ -25,8 +25,8 @@ const OWN: [&str; 9] = [
     "/dev/stdout",
 ];
 
-const NAMES: [&str; 8] = [
-    "userns", "ptrace", "fuse", "kvm", "sys", "device", "net", "bind",
+const NAMES: [&str; 9] = [
+    "userns", "ptrace", "fuse", "kvm", "sys", "root", "device", "net", "bind",
 ];
 
 /// What a text asks for.
@@ -92,6 +92,7 @@ fn check_grant(
         ("userns", None) => GrantRequest::Userns,
         ("ptrace", None) => GrantRequest::Ptrace,
         ("sys", None) => GrantRequest::Sys,
+        ("root", None) => GrantRequest::Root,
         ("fuse", None) => known_device(place, GrantRequest::Fuse, surroundings, findings),
         ("kvm", None) => known_device(place, GrantRequest::Kvm, surroundings, findings),
         ("net", Some("host")) => return Some(Asked::HostNetwork),
@@ -113,7 +114,7 @@ fn unknown(place: &str, text: &str, name: &str, rest: Option<&str>, findings: &m
             let message = format!("the grant `{name}` does not say what of it");
             (DiagnosticCode::GrantForm, message, format!("write {form}"))
         }
-        ("userns" | "ptrace" | "fuse" | "kvm" | "sys", Some(_)) => {
+        ("userns" | "ptrace" | "fuse" | "kvm" | "sys" | "root", Some(_)) => {
             let message = format!("the grant `{name}` takes nothing after it");
             (DiagnosticCode::GrantForm, message, format!("write {name}"))
         }

@@ -24,6 +24,8 @@ pub enum GrantRequest {
     Kvm,
     /// A read-only `/sys`.
     Sys,
+    /// Root's rights over files, ids and processes, for a job whose user is 0.
+    Root,
     /// A character device of the host.
     Device {
         /// An absolute path below `/dev`, the same on the host and in the sandbox.
@@ -42,12 +44,13 @@ pub enum GrantRequest {
 
 impl GrantRequest {
     /// The forms that people write, `net:host` too.
-    pub const FORMS: [&'static str; 8] = [
+    pub const FORMS: [&'static str; 9] = [
         "userns",
         "ptrace",
         "fuse",
         "kvm",
         "sys",
+        "root",
         "device:PATH",
         "net:host",
         "bind:SRC:DEST[:rw]",
@@ -74,6 +77,10 @@ impl GrantRequest {
             Self::Sys => {
                 "the job may read /sys, which tells it about the host's hardware and kernel"
             }
+            Self::Root => {
+                "user 0 has root's rights over all files, ids and processes of the job, and as another \
+                 user it has that user's share of what the kernel counts by user"
+            }
             Self::Device { path } => {
                 return format!(
                     "the job may use {path} of the host, which opens the code of its driver and \
@@ -96,7 +103,7 @@ impl GrantRequest {
             Self::Fuse => Some("/dev/fuse"),
             Self::Kvm => Some("/dev/kvm"),
             Self::Device { path } => Some(path),
-            Self::Userns | Self::Ptrace | Self::Sys | Self::Bind { .. } => None,
+            Self::Userns | Self::Ptrace | Self::Sys | Self::Root | Self::Bind { .. } => None,
         }
     }
 
@@ -107,6 +114,7 @@ impl GrantRequest {
             Self::Userns => &[Allow::UserNamespaces],
             Self::Ptrace => &[Allow::Ptrace],
             Self::Fuse => &[Allow::UserNamespaces, Allow::Fuse],
+            Self::Root => &[Allow::RootRights],
             Self::Kvm | Self::Sys | Self::Device { .. } | Self::Bind { .. } => &[],
         }
     }
@@ -121,6 +129,7 @@ impl fmt::Display for GrantRequest {
             Self::Fuse => f.write_str("fuse"),
             Self::Kvm => f.write_str("kvm"),
             Self::Sys => f.write_str("sys"),
+            Self::Root => f.write_str("root"),
             Self::Device { path } => write!(f, "device:{path}"),
             Self::Bind {
                 source,

@@ -89,8 +89,9 @@ pub(super) const ALLOWED: &[Group] = &[
         ],
     },
     Group {
-        why: "Who a process is. Every set of capabilities is empty and the user namespace maps \
-              only the job's ids, so that nothing is gained.",
+        why: "Who a process is. Every set of capabilities is empty, or with `--grant root` has \
+              root's rights over the job's own files and ids; the user namespace maps only those, so \
+              that nothing of the host is gained.",
         calls: calls![
             SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid
             SYS_getgroups SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid

@@ -234,13 +234,13 @@ pub(crate) fn forbid_new_privileges() -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
 
-/// Empties the capability bounding set, so that no program can bring any back.
+/// Takes all but these out of the capability bounding set, so that no program can bring any other back.
 ///
 /// # Errors
 /// What prctl(2) answers.
-pub(crate) fn shrink_bounding_set() -> io::Result<()> {
+pub(crate) fn shrink_bounding_set(kept: u64) -> io::Result<()> {
     // Capability numbers are dense; the first that the kernel does not know ends the loop.
-    for capability in 0..64_u64 {
+    for capability in (0..64_u64).filter(|capability| kept & (1 << capability) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, capability) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
@@ -250,21 +250,36 @@ pub(crate) fn shrink_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
-/// Empties the effective, permitted, inheritable and (with them) the ambient capability set.
+/// Makes the effective and the permitted capability set these, and empties the inheritable and (with it) the
+/// ambient one.
 ///
 /// # Errors
 /// What capset(2) answers.
-pub(crate) fn drop_capabilities() -> io::Result<()> {
+pub(crate) fn keep_capabilities(kept: u64) -> io::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
         pid: i32,
     }
+    #[repr(C)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
     let header = Header {
         version: 0x2008_0522,
         pid: 0,
     };
-    let data = [0_u32; 6];
+    let part = |bits: u64| {
+        let bits = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+        Data {
+            effective: bits,
+            permitted: bits,
+            inheritable: 0,
+        }
+    };
+    let data = [part(kept), part(kept >> 32)];
     // SAFETY: version 3 of the header goes with two data structures of three u32 each.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) })?;
     Ok(())

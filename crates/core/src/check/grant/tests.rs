@@ -141,6 +141,7 @@ fn what_a_grant_needs_of_the_host_and_the_kernel_is_data() {
     assert_eq!(asks("fuse"), fuse);
     assert_eq!(asks("kvm"), (device("/dev/kvm"), &[][..]));
     assert_eq!(asks("device:/dev/x"), (device("/dev/x"), &[][..]));
+    assert_eq!(asks("root"), (None, &[Allow::RootRights][..]));
     for nothing in ["sys", "bind:/a:/b"] {
         assert_eq!(asks(nothing), (None, &[][..]));
     }
@@ -186,6 +187,7 @@ fn what_is_no_grant_is_told_with_what_was_meant() {
     refuses("device", "grant_form", "write device:PATH");
     refuses("bind", "grant_form", "write bind:SRC:DEST[:rw]");
     refuses("userns:yes", "grant_form", "write userns");
+    refuses("root:0", "grant_form", "write root");
 }
 
 #[test]
