@@ -1,5 +1,7 @@
 //! What a tree may come to whose files somebody else writes.
 
+use std::os::fd::BorrowedFd;
+
 use tidemill_core::limits::inodes_for;
 use tidemill_core::{ByteSize, Limits};
 
@@ -34,12 +36,20 @@ impl OutputLimit {
     }
 
     /// How many files, links and directories there may be.
-    pub fn entries(&self) -> u64 {
+    fn entries(&self) -> u64 {
         inodes_for(self.bytes.0)
     }
 
-    /// What of it is too much, if anything is.
-    pub fn judge(&self, bytes: u64, entries: u64) -> Option<Outgrown> {
+    /// What is too much in a directory that is being written, if anything is: bytes count as they are on
+    /// the disk. Takes as long as there are entries, and no longer than there may be.
+    pub fn look(&self, output: BorrowedFd<'_>) -> Option<Outgrown> {
+        // What cannot be looked at by its owner is no layer in the end.
+        let used = tidemill_tree::measure(output, self.entries(), |_| true).ok()?;
+        self.judge(used.bytes, used.entries)
+    }
+
+    /// What is too much, if anything is.
+    pub(crate) fn judge(&self, bytes: u64, entries: u64) -> Option<Outgrown> {
         if bytes > self.bytes.0 {
             Some(Outgrown::Bytes)
         } else {

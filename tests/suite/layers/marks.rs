@@ -12,6 +12,17 @@ fn whiteout(world: &World, path: &str) {
     mknodat(CWD, &path, FileType::CharacterDevice, Bits::RUSR, 0).unwrap();
 }
 
+/// An image with a file in a directory of its own.
+fn image(world: &World) -> Option<String> {
+    let image = world.work().join("root");
+    if let Err(why) = busybox_root(&image, world.account()) {
+        skip(&why);
+        return None;
+    }
+    world.write("root/place/below", "of the image\n");
+    Some(format!("dir:{}", image.display()))
+}
+
 fn mark(world: &World, path: &str, name: &str) {
     let path = world.work().join(path);
     lsetxattr(&path, name, b"y", XattrFlags::empty()).unwrap();
@@ -25,13 +36,9 @@ fn no_directory_hides_what_is_below_it_by_a_mark(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let image = world.work().join("root");
-    if let Err(why) = busybox_root(&image, world.account()) {
-        skip(&why);
+    let Some(image) = image(&world) else {
         return;
-    }
-    let image = format!("dir:{}", image.display());
-    world.write("root/place/below", "of the image\n");
+    };
     whiteout(&world, "device/place/below");
     world.write("opaque/place/other", "");
     mark(&world, "opaque/place", "user.overlay.opaque");
@@ -116,13 +123,9 @@ fn marks_of_what_is_lowest_hide_nothing(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let image = world.work().join("root");
-    if let Err(why) = busybox_root(&image, world.account()) {
-        skip(&why);
+    let Some(image) = image(&world) else {
         return;
-    }
-    let image = format!("dir:{}", image.display());
-    world.write("root/place/below", "of the image\n");
+    };
     mark(&world, "root/place", "user.overlay.opaque");
     mark(&world, "root", "user.overlay.opaque");
     world.write("layer/place/above", "of the layer\n");

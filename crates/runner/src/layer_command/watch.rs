@@ -102,10 +102,7 @@ impl Eye {
         if !measures {
             return None;
         }
-        let entries_max = self.limit.entries();
-        let used = tidemill_tree::measure(self.output.as_fd(), entries_max, |_| true).ok()?;
-        let outgrown = self.limit.judge(used.bytes, used.entries);
-        outgrown.map(TooMuch::Output)
+        self.limit.look(self.output.as_fd()).map(TooMuch::Output)
     }
 }
 
