@@ -196,7 +196,7 @@ pub fn build_command(
                 "the layer's command `{of}` failed: {}",
                 limit.message(outgrown)
             );
-            let reason = Reason::new(ReasonCode::Disk, message).with_hint(limit.hint());
+            let reason = Reason::new(ReasonCode::Disk, message).with_hint(limit.hint(outgrown));
             return Err(LayerError::Command(reason));
         }
         copies.forget_privileges();

@@ -24,6 +24,8 @@ pub enum Outgrown {
     Bytes,
     /// Its files, links and directories.
     Entries,
+    /// Nobody knows: it has a directory that may not be looked into.
+    Closed,
 }
 
 impl OutputLimit {
@@ -43,9 +45,12 @@ impl OutputLimit {
     /// What is too much in a directory that is being written, if anything is: bytes count as they are on
     /// the disk. Takes as long as there are entries, and no longer than there may be.
     pub fn look(&self, output: BorrowedFd<'_>) -> Option<Outgrown> {
-        // What cannot be looked at by its owner is no layer in the end.
-        let used = tidemill_tree::measure(output, self.entries(), |_| true).ok()?;
-        self.judge(used.bytes, used.entries)
+        match tidemill_tree::measure(output, self.entries(), |_| true) {
+            // Such a directory cannot be copied in the end either.
+            Ok(used) if used.closed > 0 => Some(Outgrown::Closed),
+            Ok(used) => self.judge(used.bytes, used.entries),
+            Err(_) => Some(Outgrown::Closed),
+        }
     }
 
     /// What is too much, if anything is.
@@ -69,11 +74,18 @@ impl OutputLimit {
                 "it left more than {} files in /layer, too many for {limit}",
                 self.entries()
             ),
+            Outgrown::Closed => format!(
+                "it made a directory in /layer that its owner may not look into, so that what it left \
+                 cannot be held to {limit}"
+            ),
         }
     }
 
     /// What to do next.
-    pub fn hint(&self) -> String {
+    pub fn hint(&self, what: Outgrown) -> String {
+        if what == Outgrown::Closed {
+            return "have the command leave its directories readable and searchable for their owner".into();
+        }
         let enough = ByteSize(self.bytes.0.saturating_mul(2)).to_string();
         format!(
             "if the layer needs more, raise the job's limit, for example with --disk {}",
@@ -103,7 +115,7 @@ mod tests {
         assert!(said.contains("the job's disk limit of 100 MiB"), "{said}");
         let said = asked.message(Outgrown::Entries);
         assert!(said.contains("more than 51200 files"), "{said}");
-        assert!(asked.hint().ends_with("--disk 200MiB"), "{}", asked.hint());
+        assert!(asked.hint(Outgrown::Bytes).ends_with("--disk 200MiB"));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Measured {
     pub bytes: u64,
     /// Files, directories and all else.
     pub entries: u64,
+    /// Directories that this process may not look into, so that nothing below them is counted.
+    pub closed: u64,
 }
 
 /// Adds up all below a directory, but for names in it that `is_part` says no to. Stops when there are
@@ -48,9 +50,9 @@ pub fn measure(
         match level.below.pop() {
             None => descent.leave(),
             Some(name) => {
-                let Ok(child) =
-                    rustix::fs::openat(&descent.at, &name[..], DIRECTORY, Mode::empty())
-                else {
+                let opened = rustix::fs::openat(&descent.at, &name[..], DIRECTORY, Mode::empty());
+                total.closed += u64::from(matches!(opened, Err(Errno::ACCESS | Errno::PERM)));
+                let Ok(child) = opened else {
                     continue;
                 };
                 let below = total.add(&child, entries_max, |_| true)?;

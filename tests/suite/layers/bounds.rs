@@ -50,6 +50,14 @@ fn a_command_that_outgrows_the_disk_limit_of_its_job_leaves_nothing(#[case] mode
             format!("{endless} head -c 1M /dev/zero > file$i; done"),
             "outgrew the job's disk limit of 20 MiB",
         ),
+        // Where its owner may not look, and whoever stands there may write.
+        (
+            "20MiB",
+            format!(
+                "mkdir -p a/b; cd a/b; chmod 000 ..; {endless} head -c 1M /dev/zero > $i; done"
+            ),
+            "the job's disk limit of 20 MiB",
+        ),
         (
             "8MiB",
             format!("mkdir sub; {endless} : > sub/$i; done"),
@@ -63,7 +71,7 @@ fn a_command_that_outgrows_the_disk_limit_of_its_job_leaves_nothing(#[case] mode
             .run();
         assert_eq!(done.code, 125, "{done}");
         assert_eq!(done.record().reason(), "layer", "{done}");
-        for part in [said, "--disk "] {
+        for part in [said, "hint: "] {
             assert!(done.err().contains(part), "no {part}: {done}");
         }
     }

@@ -63,7 +63,7 @@ impl Watch {
         let too_much = self.watching.join().ok().flatten()?;
         Some(match too_much {
             TooMuch::Output(what) => {
-                Reason::new(ReasonCode::Disk, limit.message(what)).with_hint(limit.hint())
+                Reason::new(ReasonCode::Disk, limit.message(what)).with_hint(limit.hint(what))
             }
             TooMuch::DiskLow => Reason::new(
                 ReasonCode::Disk,
