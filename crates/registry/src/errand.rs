@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidemill_oci::{Content, ContentError, Errand, Look, OciDigest};
+use tidemill_oci::{Content, ContentError, Errand, Look, OciDigest, Wanted};
 
 use crate::progress::{Progress, Watch};
 
@@ -105,17 +105,21 @@ impl Task {
     }
 }
 
-/// Waits until an errand is ours, or somebody who was at it has said what it came to. `meanwhile` is called
-/// again and again.
+/// Waits until an errand is ours, or somebody who was at it has said what it came to. `wanted` is what it was
+/// asked for by before. `meanwhile` is called again and again.
 ///
 /// Cancel safe.
 pub(crate) async fn turn(
     content: &Content,
     what: &str,
+    wanted: Option<Wanted>,
     watch: &Watch,
     mut meanwhile: impl FnMut(),
 ) -> Result<Turn, ContentError> {
-    let mut wanted = content.want(what)?;
+    let mut wanted = match wanted {
+        Some(wanted) => wanted,
+        None => content.want(what)?,
+    };
     let mut told = None;
     loop {
         let word = match wanted.look()? {

@@ -8,7 +8,7 @@ use tidemill_oci::config::CONFIG_BYTES_MAX;
 use tidemill_oci::manifest::MANIFEST_BYTES_MAX;
 use tidemill_oci::{
     Content, ContentError, Descriptor, Document, Hold, Image, ImageError, ManifestError, Named,
-    Names, NamesError, OciDigest, Platform, Reference, digest_of,
+    Names, NamesError, OciDigest, Platform, Reference, Wanted, digest_of,
 };
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
@@ -111,6 +111,8 @@ pub struct Resolved {
     named: Named,
     image: Image,
     task: Option<Task>,
+    /// Its layers, if some were missing: who could not have them since then is not followed by this one.
+    layers: Option<Wanted>,
     _hold: Hold,
 }
 
@@ -121,6 +123,7 @@ impl Resolved {
             named,
             image,
             task: None,
+            layers: None,
             _hold: hold,
         }
     }
@@ -252,24 +255,24 @@ impl Pull<'_> {
         );
         loop {
             if let Some((image, index)) = self.known()? {
-                return Ok(self.resolved(image, index, None, hold));
+                return self.resolved(image, index, None, hold);
             }
-            match errand::turn(self.content, &what, self.watch, || ()).await? {
+            match errand::turn(self.content, &what, None, self.watch, || ()).await? {
                 Turn::Ours(task) => {
                     // Whoever had it before may have brought it.
                     if let Some((image, index)) = self.here(lookup)? {
-                        return Ok(self.resolved(image, index, None, hold));
+                        return self.resolved(image, index, None, hold);
                     }
                     let watch = task.watch(self.watch);
                     let asked = self.watched_by(&watch).ask().await;
                     let (image, index) = asked.inspect_err(|error| task.finish(&failed(error)))?;
-                    let resolved = self.resolved(image, index, Some(task.clone()), hold);
+                    let resolved = self.resolved(image, index, Some(task.clone()), hold)?;
                     task.tell(&resolved.word());
                     return Ok(resolved);
                 }
                 Turn::Said(Word::Means { manifest, index }) => {
                     if let Some(image) = self.load(&manifest)? {
-                        return Ok(self.resolved(image, index, None, hold));
+                        return self.resolved(image, index, None, hold);
                     }
                     // It was removed, by somebody who does not care for holds.
                     tokio::time::sleep(BUSY_WAIT).await;
@@ -296,7 +299,7 @@ impl Pull<'_> {
         index: Option<OciDigest>,
         task: Option<Task>,
         hold: Hold,
-    ) -> Resolved {
+    ) -> Result<Resolved, PullError> {
         let named = Named {
             reference: self.reference.clone(),
             manifest: image.manifest.descriptor.clone(),
@@ -304,16 +307,31 @@ impl Pull<'_> {
             index,
             is_local: false,
         };
-        Resolved {
+        let layers = match image.missing(self.content)?.is_empty() {
+            true => None,
+            false => Some(self.content.want(&self.layers_of(&image))?.from_now_on()?),
+        };
+        Ok(Resolved {
             named,
             image,
             task,
+            layers,
             _hold: hold,
-        }
+        })
     }
 
-    async fn complete(&self, resolved: Resolved) -> Result<Pulled, PullError> {
-        let fetched = self.layers(&resolved.image).await;
+    /// The errand of bringing the layers of an image.
+    fn layers_of(&self, image: &Image) -> String {
+        format!(
+            "layers {} {}",
+            image.manifest.descriptor.digest,
+            self.session.address().of_part("blobs", "")
+        )
+    }
+
+    async fn complete(&self, mut resolved: Resolved) -> Result<Pulled, PullError> {
+        let wanted = resolved.layers.take();
+        let fetched = self.layers(&resolved.image, wanted).await;
         let fetched = fetched.inspect_err(|error| {
             // Those who wait for the name would find the same.
             resolved
@@ -452,22 +470,18 @@ impl Pull<'_> {
     }
 
     /// Brings the layers that are missing, and answers how many bytes that were.
-    async fn layers(&self, image: &Image) -> Result<u64, PullError> {
+    async fn layers(&self, image: &Image, mut wanted: Option<Wanted>) -> Result<u64, PullError> {
         let mut missing = image.missing(self.content)?;
         let bytes = missing.iter().map(|blob| blob.size).sum();
         self.watch.tell(&Progress::Planned {
             blobs: missing.len(),
             bytes,
         });
-        let what = format!(
-            "layers {} {}",
-            image.manifest.descriptor.digest,
-            self.session.address().of_part("blobs", "")
-        );
+        let what = self.layers_of(image);
         while !missing.is_empty() {
             let mut arrivals = Arrivals::default();
             let mut has_waited = false;
-            let turn = errand::turn(self.content, &what, self.watch, || {
+            let turn = errand::turn(self.content, &what, wanted.take(), self.watch, || {
                 has_waited = true;
                 arrivals.tell(&missing, self.content, self.watch);
             });

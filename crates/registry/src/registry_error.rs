@@ -263,6 +263,10 @@ impl RegistryError {
                 "wait, or sign in: registries allow more to those they know".to_owned()
             }
             Self::Status { .. } | Self::Wrong { .. } => "ask whoever keeps the registry".to_owned(),
+            Self::NotFound { what, .. } if what.starts_with("sha256:") => {
+                "the registry lacks a part of the image: it is to be pushed again, or take another tag"
+                    .to_owned()
+            }
             Self::NotFound { .. } => "check the name and the tag".to_owned(),
             Self::Denied {
                 host, signed_in, ..

@@ -80,6 +80,36 @@ fn a_hundred_pulls_fail_together_and_who_comes_later_tries_anew() {
     assert_eq!(fake.asked("manifests"), 2);
 }
 
+/// They come to the layers one after the other, when the first has failed long ago.
+#[test]
+fn a_hundred_runs_fail_together_for_a_layer() {
+    let (Some(world), Some(made)) = (World::new(Mode::Rootless), made()) else {
+        return;
+    };
+    let base = packed_digest(&made.layers[0]);
+    let (gate, missing) = (Gate::default(), base.clone());
+    let opened = gate.clone();
+    let fake = Fake::serve(&world, &made, move |path, _| {
+        if path.contains("manifests") {
+            opened.pass();
+        }
+        let is_missing = path.ends_with(&missing);
+        is_missing.then_some(Instead::Status("404 Not Found", "X: y"))
+    });
+    let flags = in_image(&fake.name());
+    let line: Vec<&str> = std::iter::once("run")
+        .chain(flags.iter().map(String::as_str))
+        .collect();
+    for done in all_at_once(&world, &line, &gate) {
+        assert_eq!(done.code, 125, "{done}");
+        let what = format!("cannot fetch the image {}", fake.name());
+        assert!(done.err().contains(&what), "{done}");
+    }
+    assert_eq!(fake.asked("manifests"), 1);
+    assert_eq!(fake.asked(&base), 1);
+    assert_eq!(world.list(&[]).len(), WHO, "each has its record");
+}
+
 #[test]
 fn whoever_waits_goes_on_where_a_killed_one_was() {
     const HERE: usize = 100_000;

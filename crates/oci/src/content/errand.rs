@@ -31,7 +31,7 @@ const END: u8 = b'\n';
 pub struct Wanted {
     path: PathBuf,
     file: File,
-    /// Somebody was at it when this one looked.
+    /// Somebody was at it when this one looked, or may have been since.
     has_waited: bool,
 }
 
@@ -88,6 +88,14 @@ impl Content {
 }
 
 impl Wanted {
+    /// The same, for somebody who comes back to it later: a last word that is said meanwhile is for this one
+    /// too.
+    pub fn from_now_on(mut self) -> Result<Self, ContentError> {
+        let last = said(&self.file, &self.path)?.filter(|(kind, _)| *kind == LAST);
+        self.has_waited = last.is_none();
+        Ok(self)
+    }
+
     /// Looks how it is, without waiting.
     pub fn look(mut self) -> Result<Look, ContentError> {
         loop {
@@ -225,10 +233,12 @@ mod tests {
         let (first, word) = theirs(first);
         assert_eq!(word.as_deref(), Some("so far"));
         let (second, _) = theirs(want());
+        let third = want().from_now_on().expect("the store can be read");
         errand.finish("failed").expect("the store can be written");
         assert_eq!(over(first), "failed");
         let again = ours(&content);
         assert_eq!(over(second), "failed", "also after somebody began anew");
+        assert_eq!(over(third), "failed", "it did not look meanwhile");
         drop(again);
     }
 

@@ -221,6 +221,32 @@ fn who_comes_while_the_layers_are_fetched_takes_what_the_name_means() {
 }
 
 #[test]
+fn who_took_a_name_from_one_that_failed_fails_too() {
+    let made = Made::of(&[noise(1, 1000)]);
+    let layer = made.layers[0].to_string();
+    let fake = Fake::with_rule(made.served.clone(), move |request, _| {
+        (request.path.ends_with(&layer) && request.earlier == 0).then(|| Reply::new(404))
+    });
+    let puller = Puller::new();
+    let reference: Reference = format!("{}/{REPOSITORY}", fake.host()).parse().unwrap();
+    runtime().block_on(async {
+        let (platform, nobody) = (Platform::host(), Watch::nobody());
+        let client = Client::new(puller.options.clone()).unwrap();
+        let content = &puller.content;
+        let resolve = || client.resolve(&reference, &platform, content, Lookup::IfUnknown, &nobody);
+        let (first, second) = (resolve().await.unwrap(), resolve().await.unwrap());
+        let error = client.complete(first, content, &nobody).await.unwrap_err();
+        assert!(matches!(error, PullError::Registry(_)), "{error}");
+        // It comes to the layers when the first one has failed.
+        let error = client.complete(second, content, &nobody).await.unwrap_err();
+        assert!(matches!(error, PullError::Elsewhere { .. }), "{error}");
+        assert_eq!(fake.requests().len(), 3);
+        let third = resolve().await.unwrap();
+        client.complete(third, content, &nobody).await.unwrap();
+    });
+}
+
+#[test]
 fn an_image_that_cannot_be_used_leaves_nothing() {
     let other = Made::for_platform(&[noise(1, 1000)], "s390x");
     let puller = Puller::new();
