@@ -79,6 +79,14 @@ impl LayerKey {
         trees.find(&self.name).is_some()
     }
 
+    /// What [`build_order`] takes to look at the tree, if it is there and this process does not see enough
+    /// of it. An error of that says nothing but that the tree has to be built.
+    pub fn look_order(&self, trees: &TreeStore) -> Option<String> {
+        trees
+            .is_unseen(&self.name)
+            .then(|| order::of_look(&self.name))
+    }
+
     /// What [`build_order`] takes to build the tree in another process, if its files have owners that
     /// an ordinary user cannot give them to.
     pub fn order(&self) -> Option<&str> {

@@ -241,6 +241,7 @@ impl ImageLayers {
     fn unpack_layer(&self, number: usize, trees: &TreeStore) -> Result<PathBuf, ImageTreeError> {
         let owners = trees.owners();
         let name = layer_tree_name(&self.layers[number].diff_id, owners);
+        trees.doubt(&name);
         trees.get_or_build_with(&name, |building| self.read_layer(number, building, owners))
     }
 

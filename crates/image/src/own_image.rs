@@ -101,6 +101,7 @@ pub(crate) fn build(
     if let Some(root) = trees.find(name) {
         return Ok(Some(root));
     }
+    trees.doubt(tree);
     let Some(root) = trees.find(tree) else {
         return Ok(None);
     };

@@ -168,6 +168,12 @@ impl LocalImages {
     /// Builds a tree, and before it those that it is made of. Blocks.
     fn build(&self, key: &LayerKey, watch: &BuildWatch) -> Result<PathBuf, Cause> {
         let is_built = || key.is_built(&self.trees);
+        if let Some(unpacker) = self.unpacker.as_ref().filter(|_| !is_built())
+            && let Some(order) = key.look_order(&self.trees)
+            && let Err(cause) = unpacker.build(&order)
+        {
+            tracing::debug!(tree = %key.name(), cause = cause.message, "a tree is built anew");
+        }
         if let Some(below) = key.made_of().filter(|_| !is_built()) {
             self.build(below, watch)?;
         }

@@ -5,7 +5,7 @@ use std::thread;
 
 use rstest::rstest;
 use serde_json::json;
-use tidemill_tests::{Mode, TarEntry, World};
+use tidemill_tests::{Mode, TarEntry, World, skip};
 
 use super::made::{Made, base, hard, in_image, layer};
 
@@ -142,4 +142,72 @@ fn an_image_that_was_unpacked_is_not_read_again() {
     fs::File::create(&path).unwrap().set_len(length).unwrap();
     let done = run();
     assert_eq!((done.code, done.out().as_str()), (0, "here\n"), "{done}");
+}
+
+/// After a start of the machine an image's tree is looked at whole by whoever may enter its closed directories, the
+/// one of a job that is the caller too.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_file_of_an_image_that_was_cut_is_seen_after_a_boot(#[case] mode: Mode) {
+    let (Some(world), Some(base)) = (World::new(mode), base()) else {
+        return;
+    };
+    if !Mode::suite_is_root() {
+        skip("only root can damage a file among somebody's sub-ids");
+        return;
+    }
+    let closed = [
+        TarEntry::dir("closed").mode(0o700).owner(42, 43),
+        TarEntry::file("closed/file", "content")
+            .mode(0o600)
+            .owner(42, 43),
+        TarEntry::dir("own").mode(0o700).owner(44, 45),
+    ];
+    let made = Made::new(vec![base, layer(&closed)]);
+    made.import(&world, "looked:1");
+    let run = |flags: &[&str], user: &str| {
+        let done = world
+            .bare_run(["--image", "oci:looked:1", "--user", user])
+            .args(flags)
+            .args(["--", "/bin/sh", "-c", "cat /closed/file; id -u"])
+            .run();
+        assert_eq!(done.code, 0, "{done}");
+        done.out()
+    };
+    // The last one has a tree of its own in which 44 is the caller; without root the file is in both.
+    let jobs = [
+        (&["--no-workspace"][..], "42:43"),
+        (&[], "42:43"),
+        (&[], "44:45"),
+    ];
+    let expected = ["content42\n", "content42\n", "44\n"];
+    assert_eq!(jobs.map(|(flags, user)| run(flags, user)), expected);
+    let trees = world.state().join("trees");
+    for tree in fs::read_dir(trees.join("ready")).unwrap() {
+        let file = tree.unwrap().path().join("root/closed/file");
+        if file.exists() {
+            fs::write(file, "cut").unwrap();
+        }
+    }
+    for lock in fs::read_dir(trees.join("locks")).unwrap() {
+        let lock = lock.unwrap().path();
+        let noted = fs::read_to_string(&lock).unwrap();
+        if let Some(at) = noted.split_whitespace().nth(1) {
+            let boot = "b0070000-0000-4000-8000-000000000000";
+            fs::write(&lock, format!("{boot:<36} {at:>20}\n")).unwrap();
+        }
+    }
+    assert_eq!(jobs.map(|(flags, user)| run(flags, user)), expected);
+    let verified = world.call(["cache", "verify", "--format", "json"]);
+    assert_eq!(verified.code, 0, "{verified}");
+    let mut left = 0;
+    for tree in fs::read_dir(trees.join("ready")).unwrap() {
+        let file = tree.unwrap().path().join("root/closed/file");
+        if file.exists() {
+            assert_eq!(fs::read(file).unwrap(), b"content");
+            left += 1;
+        }
+    }
+    assert!(left >= 1, "there is a tree with the file");
 }

@@ -134,6 +134,13 @@ impl Builder<'_> {
         if key.is_built(self.trees) {
             return Ok(());
         }
+        if let Some(unpacker) = &self.unpacker
+            && let Some(order) = key.look_order(self.trees)
+            && unpacker.build(&order).is_ok()
+            && key.is_built(self.trees)
+        {
+            return Ok(());
+        }
         if let Some(below) = key.made_of() {
             self.build(below)?;
         }

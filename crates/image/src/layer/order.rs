@@ -30,6 +30,8 @@ enum Order {
         strip: Option<String>,
         attributes: Attributes,
     },
+    /// A tree that is there, if it is whole.
+    Look { name: Digest },
     /// A tree that is there, as a job of this user sees it that is the caller itself.
     Own { tree: Digest, user: String },
     /// The tree of a layer.
@@ -72,6 +74,10 @@ pub(super) fn of_tree(name: &Digest, strip: Option<&str>, attributes: &Attribute
         attributes: *attributes,
     }
     .text()
+}
+
+pub(super) fn of_look(name: &Digest) -> String {
+    Order::Look { name: *name }.text()
 }
 
 pub(super) fn of_own(tree: &Digest, user: &str) -> String {
@@ -119,6 +125,7 @@ pub fn build_order(order: &str, trees: &TreeStore) -> Result<PathBuf, OrderError
             strip,
             attributes,
         } => Ok(Some(LayerKey::of_tree(name, strip.as_deref(), &attributes))),
+        Order::Look { name } => return trees.find(&name).ok_or(OrderError::NoTree),
         Order::Own { tree, user } => Ok(Some(LayerKey::of_own(tree, &user))),
         Order::Layer {
             layer,

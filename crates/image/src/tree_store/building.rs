@@ -230,13 +230,17 @@ impl Building {
         let Kind::File { size, content } = node.kind else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
+        let look = Look::of(&stat);
+        if (look.size, look.mode, look.mtime) != (size, node.mode, node.mtime) {
+            let why = "the file was changed since its tree was built; try again";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
         let from = (source.id(), stat.st_ino);
         let mut books = self.books();
         let is_taken = books.known.contains_key(&stat.st_ino);
         let here = books.linked_from.get(&from).copied();
         if here.unwrap_or(stat.st_ino) == stat.st_ino && (here.is_some() || !is_taken) {
             books.linked_from.insert(from, stat.st_ino);
-            let look = Look::of(&stat);
             let claim = (here.is_none() && size >= SHARED_BYTES_MIN)
                 .then(|| books.claim(node, self.owned.owners.tag()));
             books.known.entry(stat.st_ino).or_insert_with(|| Known {

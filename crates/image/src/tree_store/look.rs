@@ -97,6 +97,28 @@ impl TreeStore {
         self.owners == ArchiveOwners::SubIds && !rustix::process::geteuid().is_root()
     }
 
+    /// Has all of a tree looked at, now or with its next use: another one is to be made of it, and what that
+    /// costs is little beside the making.
+    pub(crate) fn doubt(&self, name: &Digest) {
+        let id = self.resolve(name);
+        if self.in_use.root(name).is_some() {
+            // Whoever else uses it here keeps it, if nothing is wrong.
+            if self.look_at_all(&id) != Seen::Wrong {
+                return;
+            }
+            self.in_use.let_go(name);
+        }
+        // Without a lock file it was never looked at.
+        if let Ok(lock) = File::options().write(true).open(self.layout.lock(&id)) {
+            LastLook::forget(&lock);
+        }
+    }
+
+    /// True if a tree is there that [`TreeStore::find`] does not give because somebody else has to look at it.
+    pub fn is_unseen(&self, name: &Digest) -> bool {
+        self.is_beside_sub_ids() && self.published(&self.resolve(name)).is_some()
+    }
+
     /// Looks at every entry of a tree, large ones with all cores. Trees of older versions have no list.
     fn look_at_all(&self, id: &Digest) -> Seen {
         let place = self.layout.place(id);

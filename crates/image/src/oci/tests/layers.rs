@@ -159,6 +159,24 @@ fn attributes_of_links_and_pipes_are_kept_as_far_as_the_kernel_takes_them() {
 }
 
 #[test]
+fn no_image_is_made_of_a_layer_that_was_cut_on_disk() {
+    let world = World::new();
+    let mut lower: Vec<Item> = (0..200)
+        .map(|n| file(&format!("f{n}"), "content"))
+        .collect();
+    lower.push(file("cut", "whole"));
+    let root = world.build(&[lower.clone()]).unwrap();
+    // The layer's tree has the same file.
+    fs::write(root.join("cut"), "").unwrap();
+    let upper = vec![file("other", "x")];
+    let root = world.build(&[lower, upper]).unwrap();
+    assert_eq!(
+        (read(&root, "cut"), read(&root, "other")),
+        ("whole".into(), "x".into())
+    );
+}
+
+#[test]
 fn without_rights_what_cannot_be_kept_is_told() {
     let world = World::with_owners(ArchiveOwners::Lost);
     let layers = [
