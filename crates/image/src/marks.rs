@@ -8,6 +8,8 @@
 //! Only directories that are merged are looked into: a mark where nothing is below hides nothing. So a layer
 //! with a place of its own costs nothing, however large it is.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, DirEntry};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,7 +20,7 @@ use tidemill_core::root::Tree;
 
 use crate::glob::LOOKED_AT_MAX;
 use crate::layer_fault::LayerFault;
-use crate::overlay::Found;
+use crate::overlay::{self, Found};
 use crate::plan::PlanError;
 use crate::stack::{Resolved, Source, Stack};
 
@@ -30,6 +32,10 @@ const OBEYED: [&str; 4] = [
     "user.overlay.redirect",
     "user.overlay.metacopy",
 ];
+
+/// Entries of a directory from which on the names below it are read, so that only files that cover something
+/// are asked for their attributes. Fewer are all asked, which costs less.
+const NAMES_FROM: usize = 64;
 
 /// A directory of a layer that is merged with what is below it.
 struct Merged {
@@ -63,8 +69,13 @@ pub(crate) fn refuse(stack: &Stack, source: &Source, dest: &str) -> Result<(), P
             Err(error) if is_closed(&error) => continue,
             entries => entries.map_err(failed)?,
         };
+        let entries: Result<Vec<DirEntry>, io::Error> = entries.collect();
+        let entries = entries.map_err(failed)?;
+        let names = match entries.len() {
+            0..NAMES_FROM => None,
+            _ => names_below(stack, &merged_here.below),
+        };
         for entry in entries {
-            let entry = entry.map_err(failed)?;
             looked_at += 1;
             if looked_at > LOOKED_AT_MAX {
                 return Err(PlanError::TooManyFiles {
@@ -74,7 +85,10 @@ pub(crate) fn refuse(stack: &Stack, source: &Source, dest: &str) -> Result<(), P
                 });
             }
             let below = look_below(stack, &merged_here, &entry).map_err(failed)?;
-            if is_marked(&entry, below.is_some()).map_err(failed)? {
+            let has_something_below = names
+                .as_ref()
+                .is_none_or(|names| names.contains(&entry.file_name()));
+            if is_marked(&entry, below.is_some(), has_something_below).map_err(failed)? {
                 let fault = LayerFault::Mark {
                     path: entry.path().to_string_lossy().into_owned(),
                     mark: describe(&entry),
@@ -133,13 +147,32 @@ fn look_below(stack: &Stack, above: &Merged, entry: &DirEntry) -> io::Result<Opt
     Ok(merged(stack, from, at, found))
 }
 
-/// True if overlayfs takes an entry for more than it is. Of a directory that is not merged it does not.
-fn is_marked(entry: &DirEntry, is_merged: bool) -> io::Result<bool> {
+/// The names that there are below a directory of a layer. `None` if they are not known.
+fn names_below(stack: &Stack, below: &Below) -> Option<HashSet<OsString>> {
+    let Below::Known { at, lower } = below else {
+        return None;
+    };
+    let mut names = HashSet::new();
+    for tree in lower {
+        for entry in fs::read_dir(&tree.path).ok()? {
+            names.insert(entry.ok()?.file_name());
+        }
+    }
+    let mounts = stack.mounts_below(at);
+    let mounts = mounts.filter_map(|mount| overlay::below(&mount.dest, at));
+    names.extend(mounts.filter_map(|rest| rest.split('/').next().map(OsString::from)));
+    Some(names)
+}
+
+/// True if overlayfs takes an entry for more than it is. Of a directory that is not merged it does not; of
+/// a file with nothing below it nobody sees it.
+fn is_marked(entry: &DirEntry, is_merged: bool, has_something_below: bool) -> io::Result<bool> {
     let kind = entry.file_type()?;
     if kind.is_char_device() {
         return Ok(entry.metadata()?.rdev() == 0);
     }
-    Ok((kind.is_file() || is_merged) && obeyed(&entry.path()).is_some())
+    let is_asked = is_merged || (kind.is_file() && has_something_below);
+    Ok(is_asked && obeyed(&entry.path()).is_some())
 }
 
 /// The first attribute of a file that overlayfs obeys.

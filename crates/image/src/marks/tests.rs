@@ -136,6 +136,37 @@ fn tree_of(source: &Source) -> Tree {
 }
 
 #[test]
+fn among_many_files_those_that_cover_something_are_looked_at() {
+    let mut world = World::new();
+    world.file("image/etc/covered");
+    world.file("host");
+    world.stack.add_image_tree(&world.source("image"));
+    world.stack.add_mount(RootMount {
+        source: world.source("host").path,
+        dest: "/etc/mounted".to_owned(),
+        over: Vec::new(),
+        access: PathAccess::ReadOnly,
+        owners: Owners::AsIs,
+        hidden: Vec::new(),
+        why: "a test".to_owned(),
+    });
+    for number in 0..NAMES_FROM {
+        world.file(&format!("layer/etc/{number}"));
+    }
+    world.mark("layer/etc/1", OBEYED[1]);
+    assert_eq!(world.fault("layer", "/"), None, "nothing is below it");
+    for name in ["covered", "mounted"] {
+        let file = world.file(&format!("layer/etc/{name}"));
+        assert_eq!(world.fault("layer", "/"), None);
+        world.mark(&format!("layer/etc/{name}"), OBEYED[1]);
+        assert_eq!(world.fault("layer", "/").unwrap().0, format!("etc/{name}"));
+        fs::remove_file(file).unwrap();
+    }
+    world.whiteout("layer/etc/device");
+    assert_eq!(world.fault("layer", "/").unwrap().0, "etc/device");
+}
+
+#[test]
 fn mounts_and_links_of_the_root_are_merged_with_too() {
     let mut world = World::new();
     world.file("host/bin/sh");
