@@ -228,7 +228,7 @@ impl Resolving<'_> {
         wanted: &Reference,
         platform: &Platform,
     ) -> Result<Resolved, Failure> {
-        let client = image::client(false)?;
+        let client = image::client(false, Some(self.preparing.left()))?;
         let short = wanted.to_short();
         let waits = Arc::new(Mutex::new(format!(
             "waiting for registry {} to say what it is",

@@ -98,6 +98,29 @@ fn g3_the_record_says_what_a_registry_is_waited_for() {
     assert!(events.contains("unpacking the image"), "{events}");
 }
 
+/// A job has an hour to prepare, and may spend it on a registry that asks for minutes.
+#[test]
+fn g3_a_registry_may_ask_for_a_wait_that_the_job_has_time_for() {
+    let (Some(world), Some(made)) = (World::new(Mode::Rootless), made()) else {
+        return;
+    };
+    let base = super::made::packed_digest(&made.layers[0]);
+    let fake = Fake::serve(&world, &made, move |path, _| {
+        let busy = Instead::Status("429 Too Many Requests", "Retry-After: 1500");
+        path.ends_with(&base).then_some(busy)
+    });
+    let job = job(&world, &fake, &["/bin/true"]);
+    let id = job.id();
+    awaited(&world, &id, "429 Too Many Requests, next try at ");
+    world.ask(["cancel", &id]);
+    let done = job.wait();
+    assert_eq!(done.code, 130, "{done}");
+    let flags = ["--prepare-timeout", "20m"];
+    let done = run(&world, &fake, &flags).run();
+    assert_eq!(done.code, 125, "{done}");
+    given_up(&done, &["asked again after 1500 s only"]);
+}
+
 /// The end of a run that a registry did not let begin.
 fn given_up(done: &Done, said: &[&str]) {
     for said in said {

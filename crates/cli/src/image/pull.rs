@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tidemill_core::ByteSize;
@@ -60,7 +60,7 @@ fn fetch(
     plain_http: bool,
     ui: &Ui,
 ) -> Result<Pulled, Failure> {
-    let client = client(plain_http)?;
+    let client = client(plain_http, None)?;
     let short = reference.to_short();
     let watch = progress::watch(&short, ui);
     let result = session::runtime()?.block_on(async {
@@ -91,8 +91,11 @@ fn say(pulled: &Pulled, started: Instant, ui: &Ui) {
     }
 }
 
-/// What talks to registries, as whom docker is signed in.
-pub(crate) fn client(plain_http: bool) -> Result<Client, Failure> {
+/// What talks to registries, as whom docker is signed in. A registry that asks to be left alone for a
+/// while gets that while if it is not longer than `left`.
+pub(crate) fn client(plain_http: bool, left: Option<Duration>) -> Result<Client, Failure> {
+    let mut patience = Patience::default();
+    patience.asked_wait_max = patience.asked_wait_max.max(left.unwrap_or_default());
     let unable = |error: &dyn std::error::Error| {
         Failure::new(FailureKind::Unable, "registries cannot be talked to").because(error)
     };
@@ -105,7 +108,7 @@ pub(crate) fn client(plain_http: bool) -> Result<Client, Failure> {
     Client::new(ClientOptions {
         plain_http,
         credentials,
-        patience: Patience::default(),
+        patience,
     })
     .map_err(|error| {
         unable(&error).hint("install the certificates of authorities: apt install ca-certificates")

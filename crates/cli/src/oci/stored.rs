@@ -11,7 +11,7 @@ use tidemill_registry::{Lookup, PullError, Resolved};
 use tidemill_runner::{BuildProgress, BuildWatch, Cause, OciImages, chain};
 
 use super::fetching;
-use super::not_whole;
+use super::{Preparing, not_whole};
 use crate::failure::Failure;
 use crate::image;
 use crate::session;
@@ -22,6 +22,8 @@ pub(crate) struct StoredImages {
     directory: PathBuf,
     /// Images that were looked up for the jobs of this process, and of which layers are missing.
     pending: Arc<Mutex<Vec<Resolved>>>,
+    /// How long a job waits for them.
+    preparing: Option<Preparing>,
 }
 
 impl StoredImages {
@@ -30,7 +32,15 @@ impl StoredImages {
         Self {
             directory: image::directory(state_dir),
             pending: Arc::new(Mutex::new(pending)),
+            preparing: None,
         }
+    }
+
+    /// The same, for a job that has this time: a registry may ask for waits of that length.
+    #[must_use]
+    pub(crate) fn within(mut self, preparing: Preparing) -> Self {
+        self.preparing = Some(preparing);
+        self
     }
 
     fn take(&self, manifest: &OciDigest) -> Option<Resolved> {
@@ -52,7 +62,8 @@ impl StoredImages {
         let reference = image::reference(&wanted.reference).map_err(failed)?;
         let platform = image::platform(wanted.platform.as_deref()).map_err(failed)?;
         let held = reference.with_digest(wanted.manifest);
-        let client = image::client(false).map_err(failed)?;
+        let left = self.preparing.map(|preparing| preparing.left());
+        let client = image::client(false, left).map_err(failed)?;
         let name = reference.to_short();
         let watch = fetching::told_to(watch, &reference);
         let pulled = session::runtime().map_err(failed)?.block_on(async {

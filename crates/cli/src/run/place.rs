@@ -60,7 +60,7 @@ pub(crate) async fn open(
     let hub = opened?;
     let runner = match launched.and_then(|launcher| {
         let host = host.with_state_dir(&state_dir);
-        let images = StoredImages::new(&state_dir, pending);
+        let images = StoredImages::new(&state_dir, pending).within(preparing);
         runner(&hub, launcher, (host, images), preparing, bounds)
     }) {
         Ok(runner) => runner,
