@@ -105,8 +105,15 @@ pub fn fence<'a>(job: &'a Job, who: Speaker<'_>, said: Attempt) -> Result<&'a Le
 /// Renews the lease of an attempt that its runner named.
 pub fn renew(job: &Job, who: Speaker<'_>, until: Timestamp) -> Option<Change> {
     let lease = job.lease()?;
+    // Claims are numbered anew in each life: what came out of an earlier one's is settled.
+    let claim = if lease.incarnation == who.incarnation {
+        lease.claim
+    } else {
+        ClaimNumber::default()
+    };
     let renewed = Lease {
         incarnation: who.incarnation,
+        claim,
         until: lease.until.max(until),
         ..lease.clone()
     };

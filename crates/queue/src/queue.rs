@@ -27,7 +27,7 @@ use crate::offer::{ClaimNumber, Incarnation, Offer, Profile};
 use crate::settings::{BadSettings, Settings};
 use crate::submission::{AnswerKey, CoalescingKey, GroupKey, QueueKey};
 
-pub use claim::{Assignment, ClaimAnswer};
+pub use claim::{Assignment, ClaimAnswer, Planned};
 use index::Index;
 pub use pass::PassReport;
 pub use report::{Report, ReportAnswer, Said, Verdict};
@@ -346,6 +346,15 @@ impl Queue {
         for (group, lock) in &self.locks {
             let holder = self.jobs.get(&lock.execution);
             assert!(!lock.is_orphaned(holder), "somebody has {group:?}");
+        }
+        for group in self.index.groups() {
+            let free = !self.locks.contains_key(group);
+            let first = self.index.first_of_group(group).filter(|_| free);
+            assert_eq!(
+                self.index.ready_of_group(group),
+                first,
+                "who is next in {group:?}"
+            );
         }
         for job in self.jobs.values() {
             let group = job.submission.group_key();

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Jobs that may wait in one queue, unless the queue says otherwise.
 pub const WAITING_MAX_DEFAULT: u64 = 100_000;
 /// How exact a position is: past so many it is "at least".
-pub const POSITION_EXACT_MAX: u64 = 1_000;
+pub const POSITION_EXACT_MAX: usize = 100;
 /// Jobs in one answer to a claim.
 pub const CLAIM_BATCH_MAX: u32 = 256;
 /// Lanes that one claim looks at. The next one goes on behind them.

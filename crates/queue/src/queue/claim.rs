@@ -13,7 +13,7 @@ use crate::attempt;
 use crate::claim::{LaneOffer, Plan, Window, plan};
 use crate::hub::HubId;
 use crate::job::{Class, Hold, Job, Place};
-use crate::lease::{Account, Lease, Speaker};
+use crate::lease::{self, Account, Lease, Speaker};
 use crate::matching::could_run;
 use crate::offer::{AttemptKey, ClaimNumber, Incarnation, Offer, Profile};
 use crate::order::{Age, Head};
@@ -175,7 +175,7 @@ impl Queue {
             return ClaimAnswer::Settled;
         }
         self.promote(now, PROMOTED_PER_CLAIM_MAX);
-        let mut assignments = self.assigned_before(offer);
+        let mut assignments = self.assigned_before(now, offer);
         if assignments.is_empty() {
             let planned = self.plan_claim(now, offer);
             assignments = self.commit_claim(now, hub, offer, &planned);
@@ -186,16 +186,30 @@ impl Queue {
         ClaimAnswer::Jobs { assignments, held }
     }
 
-    /// What this very claim got before: its answer was lost.
-    fn assigned_before(&self, offer: &Offer) -> Vec<Assignment> {
+    /// What this very claim got before: its answer was lost. The runner counts the lease from when it
+    /// asked again, and so does the hub.
+    fn assigned_before(&mut self, now: Timestamp, offer: &Offer) -> Vec<Assignment> {
+        let who = Speaker {
+            runner: &offer.profile.name,
+            incarnation: offer.incarnation,
+        };
+        let until = now.plus(self.settings.lease);
         let ids = self.index.by_runner.get(&offer.profile.name);
         let jobs = ids.into_iter().flatten().filter_map(|id| self.jobs.get(id));
-        jobs.filter_map(|job| {
-            let lease = job.lease()?;
-            (lease.incarnation == offer.incarnation && lease.claim == offer.claim)
-                .then(|| self.assignment(job, lease.attempt))
-        })
-        .collect()
+        let (assignments, changes): (Vec<_>, Vec<_>) = jobs
+            .filter_map(|job| {
+                let lease = job.lease()?;
+                let same = lease.incarnation == offer.incarnation && lease.claim == offer.claim;
+                same.then(|| {
+                    let assignment = self.assignment(job, lease.attempt);
+                    (assignment, lease::renew(job, who, until))
+                })
+            })
+            .unzip();
+        for change in changes.into_iter().flatten() {
+            self.must(now, change);
+        }
+        assignments
     }
 
     fn assignment(&self, job: &Job, attempt: Attempt) -> Assignment {

@@ -245,6 +245,11 @@ impl Index {
             .flat_map(|group| group.members.values().copied())
     }
 
+    /// Groups that some wait in.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &GroupKey> {
+        self.groups.keys()
+    }
+
     /// The first of a group, if it waits for nothing but the others of it.
     pub(super) fn first_of_group(&self, group: &GroupKey) -> Option<ExecutionId> {
         let group = self.groups.get(group)?;

@@ -11,7 +11,7 @@ use crate::patience;
 use crate::queue::Queue;
 use crate::queue::claim::Lanes;
 use crate::queue::index::lane_key;
-use crate::settings::POSITION_EXACT_MAX;
+use crate::settings::{LANES_LOOKED_MAX, POSITION_EXACT_MAX};
 
 /// Why a job waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,16 +165,12 @@ impl Queue {
     fn why_blocked(&self, job: &Job) -> Option<Waits> {
         let group = job.submission.group_key()?;
         let running = self.locks.get(&group).map(|lock| lock.execution);
-        let mut ahead = self.index.of_group(&group).zip(1..);
-        let position = loop {
-            let (id, number) = ahead.next()?;
-            if id == job.id {
-                break Position::Exactly(number);
-            }
-            if number > POSITION_EXACT_MAX {
-                break Position::AtLeast(number);
-            }
-        };
+        let ahead = self.index.of_group(&group).take(POSITION_EXACT_MAX);
+        let found = ahead.zip(1..).find(|(id, _)| *id == job.id);
+        let position = found.map_or(
+            Position::AtLeast(POSITION_EXACT_MAX as u64 + 1),
+            |(_, number)| Position::Exactly(number),
+        );
         Some(Waits::Group {
             name: group.name,
             position,
@@ -230,25 +226,32 @@ impl Queue {
     /// The place of a job that may be claimed among all of its queue, in the order in which they would
     /// be given to a runner that can run them all.
     pub(super) fn position(&self, job: &Job, now: Timestamp) -> Position {
-        let queue = &job.submission.queue;
+        let far = Position::AtLeast(POSITION_EXACT_MAX as u64 + 1);
+        let (class, key) = (job.class(), lane_key(job));
+        let index = self.index.classes.get(&class);
+        let lane = index.and_then(|index| index.lanes.get(&key));
+        let mut before = lane.into_iter().flat_map(|lane| lane.jobs.keys());
+        if !before
+            .by_ref()
+            .take(POSITION_EXACT_MAX)
+            .any(|age| *age == job.age())
+        {
+            return far;
+        }
         let mut lanes = Lanes::of(self);
         let classes = self.index.classes.iter();
-        for (class, index) in classes.filter(|(class, _)| class.queue == *queue) {
-            for (key, lane) in &index.lanes {
-                lanes.push(class, key, lane);
-            }
+        let of_queue = classes.filter(|(of, _)| of.queue == job.submission.queue);
+        let all = of_queue.flat_map(|(of, index)| index.lanes.iter().map(move |lane| (of, lane)));
+        for (of, (key, lane)) in all.take(LANES_LOOKED_MAX) {
+            lanes.push(of, key, lane);
         }
-        let (class, key) = (job.class(), lane_key(job));
         let mut places = lanes.classes.iter().zip(&lanes.keys);
         let own = places.position(|(of, lane)| **of == class && **lane == key);
-        let mut behind: Vec<_> = lanes
-            .lanes
-            .iter()
-            .map(|lane| lane.jobs.keys().skip(1))
-            .collect();
+        let behind = lanes.lanes.iter().map(|lane| lane.jobs.keys().skip(1));
+        let mut behind: Vec<_> = behind.collect();
         let (heads, turns) = (lanes.heads.clone(), lanes.turns.clone());
         let mut line = Line::new(now, self.settings.ageing_step, heads, turns);
-        for number in 1..=POSITION_EXACT_MAX {
+        for number in 1..=POSITION_EXACT_MAX as u64 {
             let Some(lane) = line.pop() else {
                 break;
             };
@@ -257,6 +260,6 @@ impl Queue {
             }
             line.took(lane, behind[lane].next().copied());
         }
-        Position::AtLeast(POSITION_EXACT_MAX + 1)
+        far
     }
 }

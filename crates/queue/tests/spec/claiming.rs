@@ -203,8 +203,21 @@ fn a_claim_whose_answer_was_lost_gets_the_same_answer() {
     let offer = world.offer("r", 1);
     let hub = world.hub.clone();
     let first = world.queue.claim(world.now, &hub, &offer);
+    world.wait(20);
     let again = world.queue.claim(world.now, &hub, &offer);
     assert_eq!(first, again);
+    let lease = world
+        .queue
+        .job(crate::world::id(1))
+        .unwrap()
+        .lease()
+        .unwrap();
+    let length = world.queue.settings().lease;
+    assert_eq!(
+        lease.until,
+        world.now.plus(length),
+        "as the runner counts it"
+    );
     assert!(matches!(&first, ClaimAnswer::Jobs { assignments, .. } if assignments.len() == 1));
     assert_eq!(world.state(2), State::Queued);
 }

@@ -198,6 +198,17 @@ fn a_restarted_runner_is_another_one_and_names_what_it_still_has() {
 }
 
 #[test]
+fn what_a_restarted_runner_still_has_is_not_given_to_it_again() {
+    let mut world = running(job("ann"));
+    let held = world.runners["r"].held.clone();
+    world.runner("r");
+    world.runners.get_mut("r").unwrap().held = held;
+    // The numbers of claims begin anew, and the first life got the job with its first claim.
+    assert!(world.claim("r", 1).is_empty());
+    assert_eq!(world.state(1), State::Running);
+}
+
+#[test]
 fn recovery_works_after_the_runners_row_is_gone() {
     let mut world = running(retrying(RetryOn::Infrastructure, 1));
     let name = world.runners["r"].profile.name.clone();

@@ -2,11 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod claiming;
+mod fleet;
 mod groups;
 mod hubs;
 mod leases;
 mod ordering;
+mod random;
 mod retrying;
+mod scale;
 mod submissions;
 mod submitting;
 mod waiting;

@@ -90,6 +90,13 @@ impl World {
         answer
     }
 
+    /// As [`Self::submit`], where looking at all rows would take long.
+    pub(crate) fn submit_unchecked(&mut self, submission: Submission) -> u128 {
+        let id = self.new_id();
+        let answer = self.queue.submit(self.now, &self.hub, id, submission);
+        answer.unwrap().id().as_uuid().as_u128()
+    }
+
     /// The number of the job that a submission became.
     pub(crate) fn submit(&mut self, submission: Submission) -> u128 {
         self.try_submit(submission)
@@ -136,8 +143,19 @@ impl World {
     }
 
     pub(crate) fn claim_with(&mut self, name: &'static str, offer: &Offer) -> Vec<u128> {
-        let answer = self.queue.claim(self.now, &self.hub.clone(), offer);
+        let jobs = self.claim_as(name, offer);
         self.queue.check_invariants();
+        jobs
+    }
+
+    /// As [`Self::claim`], where looking at all rows would take long.
+    pub(crate) fn claim_unchecked(&mut self, name: &'static str, slots: u32) -> Vec<u128> {
+        let offer = self.offer(name, slots);
+        self.claim_as(name, &offer)
+    }
+
+    fn claim_as(&mut self, name: &'static str, offer: &Offer) -> Vec<u128> {
+        let answer = self.queue.claim(self.now, &self.hub.clone(), offer);
         let ClaimAnswer::Jobs { assignments, held } = answer else {
             return Vec::new();
         };
@@ -205,6 +223,15 @@ impl World {
 
     pub(crate) fn end(&mut self, name: &'static str, job: u128, ending: Ending) -> Verdict {
         self.say(name, job, Said::Ended(ending))
+    }
+
+    /// As [`Self::end`], where looking at all rows would take long.
+    pub(crate) fn end_unchecked(&mut self, name: &'static str, job: u128, ending: Ending) {
+        let key = self.key(job);
+        let report = self.report_of(name, vec![(key, Said::Ended(ending))]);
+        self.queue.report(self.now, report);
+        let held = &mut self.runners.get_mut(name).unwrap().held;
+        held.retain(|each| *each != key);
     }
 
     pub(crate) fn give_back(&mut self, name: &'static str, job: u128, how: Return) -> Verdict {
