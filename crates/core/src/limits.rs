@@ -264,6 +264,14 @@ pub fn inodes_for(bytes: u64) -> u64 {
     (bytes / BYTES_PER_FILE).clamp(4096, 1 << 24)
 }
 
+/// How much of a disk a job may not take, whatever its limit is: a part of it, but no more than a few
+/// seconds' writing, and never more than half of what is free when it begins.
+pub fn disk_reserve(total_bytes: u64, free_bytes: u64) -> u64 {
+    const PART: u64 = 16;
+    const MOST: u64 = 4 << 30;
+    (total_bytes / PART).min(MOST).min(free_bytes / 2)
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

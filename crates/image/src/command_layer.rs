@@ -200,6 +200,7 @@ pub fn build_command(
             return Err(LayerError::Command(reason));
         }
         copies.forget_privileges();
+        copies.spend();
         let mut note = copies.build(building, trees.owners())?;
         note.from = format!("command {}", command.spec.command().join(" "));
         remove_tree(&output).map_err(|source| failed("remove", source))?;

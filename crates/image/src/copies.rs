@@ -15,6 +15,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use tidemill_core::limits::disk_reserve;
 use tidemill_core::root::Owners;
 use tidemill_core::{Attributes, ByteSize, Digest};
 
@@ -28,6 +30,8 @@ use crate::unpack::{ArchiveOwners, UnpackLimits};
 
 /// Bytes that are copied at a time.
 const BUFFER_BYTES: usize = 128 << 10;
+/// Bytes that are written between two looks at the room on the disk.
+const LOOK_BYTES: usize = 1 << 20;
 /// The mode of directories that are in nobody's list.
 const DIR_MODE: u32 = 0o755;
 
@@ -47,6 +51,8 @@ pub(crate) struct Copies {
     implied_owner: Option<(u32, u32)>,
     /// Whether the rights of programs are taken off.
     forgets_privileges: bool,
+    /// True if a file may go when its copy is there.
+    are_spent: bool,
     /// Sockets and devices, which are left out.
     left_out: u64,
 }
@@ -110,6 +116,7 @@ impl Copies {
             keeps_owners: rustix::process::geteuid().is_root(),
             implied_owner: None,
             forgets_privileges: false,
+            are_spent: false,
             left_out: 0,
         }
     }
@@ -215,6 +222,11 @@ impl Copies {
         }
     }
 
+    /// Lets each file go when its copy is there, so that both together never take the room of two trees.
+    pub(crate) const fn spend(&mut self) {
+        self.are_spent = true;
+    }
+
     /// Bytes in all files together, holes counted.
     pub(crate) fn bytes(&self) -> u64 {
         let sizes = self.entries.iter().map(|entry| match entry.kind {
@@ -288,8 +300,10 @@ impl Copies {
         } else {
             Kept::All
         };
+        let room = Room::of(&root).map_err(failed)?;
         let mut maker = Maker {
             copies: self,
+            room,
             xattrs: Xattrs::new(kept, owners).map_err(failed)?,
             building,
             root,
@@ -317,11 +331,16 @@ impl Copies {
                 },
             })?;
             let now = fs::symlink_metadata(&entry.from);
-            let is_same = now.is_ok_and(|now| identity(&now) == entry.identity);
-            if !is_same {
+            let now = now.ok().filter(|now| identity(now) == entry.identity);
+            let Some(now) = now else {
                 return Err(GatherError::Changed {
                     path: entry.from.clone(),
                 });
+            };
+            // One with other names would change these.
+            if self.are_spent && now.is_file() && now.nlink() == 1 {
+                // What cannot go now goes with all the rest.
+                fs::remove_file(&entry.from).ok();
             }
         }
         maker.finish().map_err(failed)
@@ -336,6 +355,42 @@ struct Look {
     mtime: Timespec,
 }
 
+/// The room that there is on a disk.
+struct Room {
+    /// Bytes that stay free, so that others can go on.
+    reserve: u64,
+    /// Bytes that were written since somebody looked.
+    written: usize,
+}
+
+impl Room {
+    fn of(root: &OwnedFd) -> io::Result<Self> {
+        let space = rustix::fs::fstatvfs(root)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        Ok(Self {
+            reserve: disk_reserve(bytes(space.f_blocks), bytes(space.f_bavail)),
+            written: 0,
+        })
+    }
+
+    /// Notes that something was written.
+    ///
+    /// # Errors
+    /// `ENOSPC` if what is left is needed.
+    fn take(&mut self, root: &OwnedFd, bytes: usize) -> io::Result<()> {
+        self.written += bytes;
+        if self.written < LOOK_BYTES {
+            return Ok(());
+        }
+        self.written = 0;
+        let space = rustix::fs::fstatvfs(root)?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < self.reserve {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(())
+    }
+}
+
 /// A tree of copies on its way.
 struct Maker<'a> {
     copies: &'a Copies,
@@ -343,6 +398,7 @@ struct Maker<'a> {
     root: OwnedFd,
     owners: ArchiveOwners,
     xattrs: Xattrs,
+    room: Room,
     dirs: BTreeMap<PathBuf, Look>,
     /// The directory of the last entry: the next one is mostly in the same.
     parent: Option<(PathBuf, OwnedFd)>,
@@ -410,6 +466,7 @@ impl Maker<'_> {
                 break;
             }
             target.write_all(&buffer[..length])?;
+            self.room.take(&self.root, length)?;
         }
         self.note.bytes += size;
         let added = target.finish(&FileAttributes {

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tidemill_core::job::User;
-use tidemill_core::limits::inodes_for;
+use tidemill_core::limits::{disk_reserve, inodes_for};
 use tidemill_core::{Limits, RootPlan};
 use tidemill_tree::Measured;
 
@@ -182,14 +182,6 @@ struct DiskWatch {
     next: Instant,
     /// What has to stay free of the whole disk. A walk does not meet what is open and has no name.
     reserve: u64,
-}
-
-/// How much of a disk a job may not take, whatever its limit is: a part of it, but no more than a few
-/// seconds' writing, and never more than half of what is free when it begins.
-pub fn disk_reserve(total_bytes: u64, free_bytes: u64) -> u64 {
-    const PART: u64 = 16;
-    const MOST: u64 = 4 << 30;
-    (total_bytes / PART).min(MOST).min(free_bytes / 2)
 }
 
 /// A root that is built, and what process 1 has opened on the way.

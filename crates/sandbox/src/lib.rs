@@ -47,7 +47,7 @@ mod warden;
 pub use cgroup::{CgroupFigures, CgroupPlaces, Controller};
 pub use host::{Check, CheckState, HostSupport, probe_host};
 pub use identity::{Identity, JOB_ID_BASE, JOB_ID_COUNT};
-pub use init::{DRAIN, disk_reserve};
+pub use init::DRAIN;
 pub use launcher::{Killer, LAUNCHER_ARG, Launcher, LauncherConfig, LauncherError, Sandbox};
 pub use output::{Next, OutputReader, output_pipes};
 pub use pty::{PtyPair, open_pty};

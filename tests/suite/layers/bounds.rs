@@ -165,6 +165,30 @@ fn a_command_does_not_fill_a_disk_even_with_a_file_that_has_no_name(#[case] mode
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]
+fn what_a_command_left_and_its_copy_never_take_the_room_of_two(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let Some(script) = small_disk(&world, "64m") else {
+        return;
+    };
+    let layer = "command:for i in 1 2 3 4 5 6 7 8; do head -c 5M /dev/urandom > file$i; done";
+    let done = world
+        .job("cat /file? | wc -c")
+        .args(["--no-workspace", "--layer", layer])
+        .inside(script)
+        .run();
+    assert_eq!(
+        (done.code, done.out().as_str()),
+        (0, "41943040\n"),
+        "{done}"
+    );
+    assert!((40 << 10..48 << 10).contains(&used(&done.err())), "{done}");
+}
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
 fn a_copy_that_does_not_fit_on_the_disk_leaves_nothing(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;

@@ -366,3 +366,28 @@ fn rights_of_programs_go_with_other_privileges() {
     };
     assert!(has(&world.copy(&dir, attributes).0));
 }
+
+#[test]
+fn a_spent_file_is_gone_when_its_copy_is_there() {
+    let world = World::new();
+    let dir = world.make_dir("dir");
+    fs::create_dir(dir.join("sub")).unwrap();
+    for name in ["a", "sub/b", "two"] {
+        fs::write(dir.join(name), name).unwrap();
+    }
+    fs::hard_link(dir.join("two"), dir.join("names")).unwrap();
+    symlink("a", dir.join("link")).unwrap();
+    let mut copies = Copies::of_dir(&dir, Attributes::default(), None).unwrap();
+    copies.spend();
+    let (root, _) = world.build(&copies).unwrap();
+    for (name, content, is_left) in [
+        ("a", "a", false),
+        ("sub/b", "sub/b", false),
+        ("two", "two", true),
+        ("names", "two", true),
+    ] {
+        assert_eq!(fs::read_to_string(root.join(name)).unwrap(), content);
+        assert_eq!(dir.join(name).exists(), is_left, "{name}");
+    }
+    assert_eq!(fs::read_link(root.join("link")).unwrap(), Path::new("a"));
+}

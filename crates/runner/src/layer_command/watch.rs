@@ -12,9 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use tidemill_core::limits::disk_reserve;
 use tidemill_core::{Reason, ReasonCode};
 use tidemill_image::{Outgrown, OutputLimit};
-use tidemill_sandbox::disk_reserve;
 
 use crate::sandboxes::Killing;
 
