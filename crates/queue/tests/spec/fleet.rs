@@ -34,6 +34,7 @@ pub(crate) struct Fleet {
     given: BTreeMap<AttemptKey, (usize, Incarnation)>,
     /// When an answer last promised a runner its attempts.
     renewed: BTreeMap<AttemptKey, Timestamp>,
+    leased_before: BTreeMap<ExecutionId, AttemptKey>,
     /// Ends that a runner was told are on record.
     recorded: BTreeSet<AttemptKey>,
 }
@@ -66,6 +67,7 @@ impl Fleet {
             ended: BTreeMap::new(),
             given: BTreeMap::new(),
             renewed: BTreeMap::new(),
+            leased_before: BTreeMap::new(),
             recorded: BTreeSet::new(),
         };
         fleet.start_hub();
@@ -202,17 +204,24 @@ impl Fleet {
         let ReportAnswer::Attempts(verdicts) = self.queue.report(self.now, report) else {
             panic!("a runner of the present life is heard");
         };
-        for (key, verdict) in &verdicts {
-            if *verdict == Verdict::Recorded {
-                self.recorded.insert(*key);
-            }
-        }
+        self.take_recorded(&verdicts);
         if !lost {
             let until = self.now.plus(self.queue.settings().lease);
             for deadline in self.runners[runner].running.values_mut() {
                 *deadline = until;
             }
             self.obey(runner, verdicts);
+        }
+    }
+
+    /// What is on record is the end of the newest attempt, not of one before it.
+    fn take_recorded(&mut self, verdicts: &[(AttemptKey, Verdict)]) {
+        for (key, verdict) in verdicts {
+            if *verdict == Verdict::Recorded {
+                let newest = self.queue.job(key.execution).unwrap().tries.last;
+                assert_eq!(newest, key.attempt, "a stale attempt was believed");
+                self.recorded.insert(*key);
+            }
         }
     }
 
@@ -257,8 +266,7 @@ impl Fleet {
         if let ReportAnswer::Attempts(verdicts) = self.queue.report(self.now, report) {
             self.renewed
                 .extend(held.into_iter().map(|key| (key, self.now)));
-            let recorded = verdicts.iter().filter(|each| each.1 == Verdict::Recorded);
-            self.recorded.extend(recorded.map(|(key, _)| *key));
+            self.take_recorded(&verdicts);
         }
     }
 
@@ -325,7 +333,7 @@ impl Fleet {
             1 => job.lease().and_then(|lease| {
                 let until = Some(lease.until);
                 let over = lease.until <= self.now;
-                let text = "runner lost".to_owned();
+                let text = "runner lost: it was not heard".to_owned();
                 over.then(|| attempt::lose(job, text, until, self.now, &settings))?
             }),
             _ => tidemill_queue::patience::when_due(job, self.now, &settings),
@@ -354,17 +362,22 @@ impl Fleet {
         let Some(hub) = self.hub(hub) else {
             return;
         };
-        let held: BTreeMap<ExecutionId, AttemptKey> = self.leased();
         self.queue.pass(self.now, &hub, limit);
+    }
+
+    /// A runner that was promised its attempts less than a lease ago has not lost them.
+    fn judge_losses(&mut self) {
+        let leased = self.leased();
+        let before = std::mem::replace(&mut self.leased_before, leased);
         let lease = self.queue.settings().lease;
-        for (id, key) in held {
-            let job = self.queue.job(id).unwrap();
-            let lost = job.lease().is_none() && job.tries.lost > 0 && last_is_loss(&self.queue, id);
+        for (id, key) in before {
+            let still = self.leased_before.get(&id) == Some(&key);
+            if still || !last_is_loss(&self.queue, id) {
+                continue;
+            }
             let renewed = self.renewed.get(&key).copied().unwrap_or_default();
-            assert!(
-                !lost || self.now.since(renewed) >= lease,
-                "{key:?} was alive and rescued"
-            );
+            let alive = self.now.since(renewed) < lease;
+            assert!(!alive, "{key:?} was alive and rescued");
         }
     }
 
@@ -412,6 +425,7 @@ impl Fleet {
     /// What holds after every step.
     pub(crate) fn judge(&mut self) {
         self.queue.check_invariants();
+        self.judge_losses();
         let mut groups = BTreeSet::new();
         for books in &self.runners {
             for key in books.running.keys() {

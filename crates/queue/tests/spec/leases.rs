@@ -103,6 +103,17 @@ fn by_its_policy_a_lost_one_is_tried_again_after_a_while() {
 }
 
 #[test]
+fn a_stale_attempt_of_the_same_runner_is_refused_too() {
+    let mut world = running(job("ann"));
+    let first = world.key(1);
+    world.give_back("r", 1, Return::HandedBack);
+    assert_eq!(world.claim("r", 1), [1]);
+    let late = world.report_of("r", vec![(first, Said::Ended(exit(1)))]);
+    assert_eq!(world.send("r", late)[0], (1, Verdict::Gone));
+    assert_eq!(world.state(1), State::Starting);
+}
+
+#[test]
 fn a_runner_that_comes_back_before_anybody_noticed_goes_on() {
     let mut world = running(job("ann"));
     world.wait(lease() * 2);
