@@ -443,7 +443,6 @@ impl Building {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             rustix::fs::fchown(file, Some(user), Some(group))?;
         }
-        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
         let mut kept = Vec::new();
         for (name, value) in attributes.xattrs {
             let flags = rustix::fs::XattrFlags::empty();
@@ -454,6 +453,8 @@ impl Building {
             }
         }
         kept.sort();
+        // Only now: without root, attributes go on files that their owner may write.
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
         rustix::fs::futimens(file, &times(attributes.mtime))?;
         Ok(kept)
     }
