@@ -147,6 +147,6 @@ fn paths_of(layer: &Layer) -> (Vec<String>, Vec<String>) {
         }
         Layer::Symlinks { links } => (Vec::new(), links.into_keys().collect()),
         Layer::SharedLibs { binaries, dest, .. } => (binaries, vec![dest]),
-        Layer::Command { dest, .. } => (Vec::new(), vec![dest]),
+        Layer::Command { dest, .. } | Layer::Oci { dest, .. } => (Vec::new(), vec![dest]),
     }
 }
