@@ -116,7 +116,8 @@ fn slow_a_debian_image_installs_packages_and_wheels(#[case] mode: Mode) {
     let done = done.run();
     assert_eq!(done.code, 0, "{done}");
     assert!(
-        done.out().ends_with("\ndemo\t1.0\nfrom the package\ndemo demo\n"),
+        done.out()
+            .ends_with("\ndemo\t1.0\nfrom the package\ndemo demo\n"),
         "{done}"
     );
     let done = world.job(WITH_PIP).args(flags).run();
