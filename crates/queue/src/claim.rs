@@ -23,6 +23,8 @@ pub struct LaneOffer<'a> {
     pub head: Head,
     /// What its jobs need.
     pub requirements: &'a Requirements,
+    /// Its queue: an index into the rooms.
+    pub queue: usize,
 }
 
 /// The jobs that wait in the lanes: a whole table, or as much of each lane as was loaded.
@@ -64,17 +66,26 @@ pub struct Looked {
     pub rows: usize,
 }
 
-/// Plans a claim. `lanes` are the ones that the runner could serve, `turns` the number of the last
-/// turn of each submitter that a head names.
+/// What a plan depends on beside the lanes.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// The number of the last turn of each submitter that a head names.
+    pub turns: Vec<u64>,
+    /// How many more jobs of each queue that a lane names runners may have.
+    pub rooms: Vec<u64>,
+}
+
+/// Plans a claim. `lanes` are the ones that the runner could serve.
 pub fn plan(
     window: &impl Window,
     lanes: &[LaneOffer<'_>],
-    turns: Vec<u64>,
+    tally: Tally,
     offer: &Offer,
     now: Timestamp,
     settings: &Settings,
 ) -> Plan {
     let heads = lanes.iter().map(|lane| lane.head).collect();
+    let Tally { turns, mut rooms } = tally;
     let mut line = Line::new(now, settings.ageing_step, heads, turns);
     let mut budget = Budget {
         slots: offer.slots.min(CLAIM_BATCH_MAX),
@@ -89,6 +100,10 @@ pub fn plan(
             break;
         };
         let needs = lanes[lane].requirements;
+        let room = &mut rooms[lanes[lane].queue];
+        if *room == 0 {
+            continue;
+        }
         let Some(job) = first_wanted(window, lane, &line, offer, &mut plan.looked) else {
             continue;
         };
@@ -102,6 +117,7 @@ pub fn plan(
             continue;
         }
         budget.take(needs);
+        *room -= 1;
         plan.picks.push(Pick {
             id: job.id,
             token: job.token(),

@@ -251,7 +251,11 @@ impl Job {
                 .min(),
             Stage::Leased(lease) => match &lease.asked {
                 Some(asked) => Some(asked.at.plus(settings.end_grace)),
-                None => self.deadline(),
+                None => {
+                    let start_by = lease.granted_at.plus(settings.start_within);
+                    let start_by = Some(start_by).filter(|_| !lease.started);
+                    [start_by, self.deadline()].into_iter().flatten().min()
+                }
             },
             Stage::Done { .. } => None,
         }

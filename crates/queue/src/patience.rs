@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidemill_core::{Event, Reason, ReasonCode, State, Timestamp};
 
-use crate::attempt;
+use crate::attempt::{self, Return};
 use crate::job::{Change, Job, Stage};
 use crate::matching::NoRunner;
 use crate::settings::Settings;
@@ -26,7 +26,15 @@ pub fn when_due(job: &Job, now: Timestamp, settings: &Settings) -> Option<Change
             Some(fail(job, ReasonCode::Expired, message, now))
         }
         Stage::Leased(lease) if lease.asked.is_some() => attempt::end_without_runner(job, now),
-        Stage::Leased(_) => attempt::ask_for_deadline(job, now),
+        Stage::Leased(_) if job.deadline().is_some_and(|deadline| deadline <= now) => {
+            attempt::ask_for_deadline(job, now)
+        }
+        Stage::Leased(lease) => {
+            let seconds = now.since(lease.granted_at).as_secs();
+            let message = format!("it was not started within {seconds} s");
+            let reason = Reason::new(ReasonCode::PrepareTime, message);
+            attempt::give_back(job, Return::Declined, reason, now)
+        }
         Stage::Done { .. } => None,
     }
 }

@@ -6,6 +6,7 @@
 mod claim;
 mod hubs;
 mod index;
+mod lanes;
 mod pass;
 mod report;
 mod submit;
@@ -72,6 +73,7 @@ struct Runner {
 struct QueueRow {
     paused: Option<String>,
     waiting_max: Option<u64>,
+    running_max: Option<u64>,
 }
 
 /// Why a change was not made. Nothing of it was.
@@ -161,6 +163,19 @@ impl Queue {
     /// Sets how many jobs may wait in a queue; the hub's setting if `None`.
     pub fn set_waiting_max(&mut self, queue: &QueueKey, max: Option<u64>) {
         self.queues.entry(queue.clone()).or_default().waiting_max = max;
+    }
+
+    /// Sets how many jobs of a queue runners may have at once; as many as there is room for if `None`.
+    pub fn set_running_max(&mut self, queue: &QueueKey, max: Option<u64>) {
+        self.queues.entry(queue.clone()).or_default().running_max = max;
+    }
+
+    /// How many more jobs of a queue runners may have.
+    fn room(&self, queue: &QueueKey) -> u64 {
+        let max = self.queues.get(queue).and_then(|row| row.running_max);
+        max.map_or(u64::MAX, |max| {
+            max.saturating_sub(self.index.running(queue))
+        })
     }
 
     /// Asks to cancel a job.

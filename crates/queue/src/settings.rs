@@ -45,6 +45,9 @@ pub struct Settings {
     pub runner_silence: Duration,
     /// How long a runner has to end an attempt that it was asked to end, beyond the lease.
     pub end_grace: Duration,
+    /// How long a runner may prepare a job before it has to be started. Past it the job goes back, and
+    /// not to that runner, however often that one reports.
+    pub start_within: Duration,
     /// After so many lost runners a job is set apart, whatever its policy says.
     pub losses_max: u32,
     /// How long a job waits for a runner that could run it, unless it says otherwise.
@@ -67,6 +70,7 @@ impl Default for Settings {
             hub_silence: Duration::from_secs(15),
             runner_silence: Duration::from_secs(90),
             end_grace: Duration::from_secs(60),
+            start_within: Duration::from_secs(3600),
             losses_max: 3,
             unsatisfiable_after: Duration::from_secs(3600),
             format: crate::submission::FORMAT,

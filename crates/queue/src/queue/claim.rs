@@ -1,8 +1,6 @@
 //! Claiming.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +8,14 @@ use std::time::Duration;
 use tidemill_core::{Attempt, ExecutionId, RunnerId, Timestamp};
 
 use crate::attempt;
-use crate::claim::{LaneOffer, Plan, Window, plan};
+use crate::claim::{LaneOffer, Plan, Tally, plan};
 use crate::hub::HubId;
 use crate::job::{Class, Hold, Job, Place};
 use crate::lease::{self, Account, Lease, Speaker};
 use crate::matching::could_run;
 use crate::offer::{AttemptKey, ClaimNumber, Incarnation, Offer, Profile};
-use crate::order::{Age, Head};
 use crate::queue::index::{ClassIndex, Lane, LaneKey};
+use crate::queue::lanes::Lanes;
 use crate::queue::report::Verdict;
 use crate::queue::{Queue, Runner};
 use crate::settings::{LANES_LOOKED_MAX, PROMOTED_PER_CLAIM_MAX, TURNS_KEPT_MAX};
@@ -63,63 +61,6 @@ pub struct Planned {
     /// The plan.
     pub plan: Plan,
     resume: Option<(Class, LaneKey)>,
-}
-
-/// Lanes that are to be put in line, with what the order depends on.
-pub(super) struct Lanes<'a> {
-    queue: &'a Queue,
-    pub(super) classes: Vec<&'a Class>,
-    pub(super) keys: Vec<&'a LaneKey>,
-    pub(super) lanes: Vec<&'a Lane>,
-    pub(super) heads: Vec<Head>,
-    /// The last turns of the submitters that the heads name.
-    pub(super) turns: Vec<u64>,
-    submitters: BTreeMap<(&'a QueueKey, &'a str), usize>,
-}
-
-impl<'a> Lanes<'a> {
-    pub(super) const fn of(queue: &'a Queue) -> Self {
-        Self {
-            queue,
-            classes: Vec::new(),
-            keys: Vec::new(),
-            lanes: Vec::new(),
-            heads: Vec::new(),
-            turns: Vec::new(),
-            submitters: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn push(&mut self, class: &'a Class, key: &'a LaneKey, lane: &'a Lane) {
-        let Some((age, _)) = lane.jobs.first_key_value() else {
-            return;
-        };
-        let (Reverse(priority), submitter) = key;
-        let turns = &mut self.turns;
-        let last_turn = || {
-            turns.push(self.queue.last_turn(&class.queue, submitter));
-            turns.len() - 1
-        };
-        let number = self.submitters.entry((&class.queue, submitter));
-        self.heads.push(Head {
-            priority: *priority,
-            submitter: *number.or_insert_with(last_turn),
-            age: *age,
-            served_at: lane.served_at,
-        });
-        self.classes.push(class);
-        self.keys.push(key);
-        self.lanes.push(lane);
-    }
-}
-
-impl Window for Lanes<'_> {
-    fn first(&self, lane: usize, behind: Option<Age>) -> Option<&Job> {
-        let jobs = &self.lanes[lane].jobs;
-        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        let (_, id) = jobs.range((from, Bound::Unbounded)).next()?;
-        self.queue.jobs.get(id)
-    }
 }
 
 impl Queue {
@@ -235,14 +176,18 @@ impl Queue {
             }
             lanes.push(class, key, lane);
         }
-        let offers: Vec<_> = (lanes.heads.iter().zip(&lanes.classes))
-            .map(|(head, class)| LaneOffer {
+        let offers: Vec<_> = (lanes.heads.iter().zip(&lanes.classes).zip(&lanes.queues))
+            .map(|((head, class), queue)| LaneOffer {
                 head: *head,
                 requirements: &class.requirements,
+                queue: *queue,
             })
             .collect();
-        let turns = lanes.turns.clone();
-        let mut plan = plan(&lanes, &offers, turns, offer, now, &self.settings);
+        let tally = Tally {
+            turns: lanes.turns.clone(),
+            rooms: lanes.rooms.clone(),
+        };
+        let mut plan = plan(&lanes, &offers, tally, offer, now, &self.settings);
         plan.looked.classes = looked_at.get();
         plan.looked.lanes = offers.len();
         Planned { plan, resume }
@@ -297,7 +242,11 @@ impl Queue {
                 continue;
             };
             let queue = &job.submission.queue;
-            if !job.is(&pick.token) || job.place() != Some(Place::Ready) || self.is_paused(queue) {
+            if self.room(queue) == 0
+                || !job.is(&pick.token)
+                || job.place() != Some(Place::Ready)
+                || self.is_paused(queue)
+            {
                 continue;
             }
             let lease = Lease {

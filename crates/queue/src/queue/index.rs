@@ -17,6 +17,8 @@ use crate::submission::{GroupKey, QueueKey};
 pub(super) struct Index {
     /// How many wait in each queue.
     counts: BTreeMap<QueueKey, u64>,
+    /// How many of each queue runners have.
+    running: BTreeMap<QueueKey, u64>,
     /// What waits, by the hub that is responsible, oldest first.
     pub(super) by_hub: BTreeMap<HubId, BTreeSet<(u64, ExecutionId)>>,
     /// Those of them that live and die with their hub.
@@ -102,7 +104,7 @@ impl Index {
     fn insert(&mut self, job: &Job, settings: &Settings) {
         let id = job.id;
         if job.waits() {
-            *self.counts.entry(job.submission.queue.clone()).or_default() += 1;
+            count_up(&mut self.counts, &job.submission.queue);
             if let Some(key) = job.submission.group_key() {
                 let group = self.groups.entry(key).or_default();
                 group.members.insert(job.age(), id);
@@ -140,6 +142,7 @@ impl Index {
             }
             Stage::Leased(lease) => {
                 self.leases.insert(id);
+                count_up(&mut self.running, &job.submission.queue);
                 let of_runner = self.by_runner.entry(lease.runner.clone()).or_default();
                 of_runner.insert(id);
             }
@@ -171,6 +174,7 @@ impl Index {
             }
             Stage::Leased(lease) => {
                 self.leases.remove(&id);
+                count_down(&mut self.running, &job.submission.queue);
                 take_out(&mut self.by_runner, &lease.runner, &id);
             }
             Stage::Paused { .. } => {
@@ -184,13 +188,7 @@ impl Index {
     }
 
     fn remove_waiting(&mut self, job: &Job) {
-        let queue = &job.submission.queue;
-        if let Some(count) = self.counts.get_mut(queue) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(queue);
-            }
-        }
+        count_down(&mut self.counts, &job.submission.queue);
         let Some(key) = job.submission.group_key() else {
             return;
         };
@@ -232,6 +230,10 @@ impl Index {
 
     pub(super) fn waiting(&self, queue: &QueueKey) -> u64 {
         self.counts.get(queue).copied().unwrap_or(0)
+    }
+
+    pub(super) fn running(&self, queue: &QueueKey) -> u64 {
+        self.running.get(queue).copied().unwrap_or(0)
     }
 
     /// The waiting ones of a group, the first one first.
@@ -278,6 +280,19 @@ pub(super) fn lane_key(job: &Job) -> LaneKey {
         Reverse(job.submission.priority),
         job.submission.submitter.clone(),
     )
+}
+
+fn count_up(counts: &mut BTreeMap<QueueKey, u64>, queue: &QueueKey) {
+    *counts.entry(queue.clone()).or_default() += 1;
+}
+
+fn count_down(counts: &mut BTreeMap<QueueKey, u64>, queue: &QueueKey) {
+    if let Some(count) = counts.get_mut(queue) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(queue);
+        }
+    }
 }
 
 fn take_out<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {

@@ -63,6 +63,22 @@ fn an_orphaned_group_lock_is_freed() {
 }
 
 #[test]
+fn a_lock_of_an_earlier_attempt_is_orphaned() {
+    let now = Timestamp(1);
+    let (mut queue, hub) = queue(now);
+    queue.submit(now, &hub, id(1), submission()).unwrap();
+    let change = begin(&queue, id(1));
+    queue.commit(now, change).unwrap();
+    let job = queue.job(id(1));
+    let of_attempt = |number| Lock {
+        execution: id(1),
+        attempt: Attempt(number),
+    };
+    assert!(of_attempt(0).is_orphaned(job));
+    assert!(!of_attempt(1).is_orphaned(job));
+}
+
+#[test]
 fn an_orphaned_lock_stops_no_claim() {
     let now = Timestamp(1);
     let (mut queue, _) = queue(now);
@@ -75,6 +91,40 @@ fn an_orphaned_lock_stops_no_claim() {
     assert_eq!(queue.lock(&group, lock(id(1))), Ok(()));
 }
 
+/// What a claim would write that has seen the job ready.
+fn begin(queue: &Queue, id: ExecutionId) -> Change {
+    let job = queue.job(id).unwrap();
+    let lease = crate::lease::Lease {
+        runner: RunnerId("r".to_owned()),
+        incarnation: Incarnation(1),
+        attempt: crate::attempt::next_attempt(job),
+        claim: ClaimNumber(1),
+        granted_at: Timestamp(1),
+        until: Timestamp(2),
+        hub: job.hub.clone(),
+        started: false,
+        asked: None,
+    };
+    crate::attempt::begin(job, lease)
+}
+
+#[test]
+fn two_claims_never_both_have_a_group_whatever_they_saw() {
+    let now = Timestamp(1);
+    let (mut queue, hub) = queue(now);
+    for number in [1, 2] {
+        let submission = Submission {
+            key: None,
+            ..submission()
+        };
+        queue.submit(now, &hub, id(number), submission).unwrap();
+    }
+    let changes = [1, 2].map(|number| begin(&queue, id(number)));
+    let results = changes.map(|change| queue.commit(now, change));
+    assert_eq!(results, [Ok(()), Err(Conflict::GroupBusy)]);
+    queue.check_invariants();
+}
+
 #[test]
 fn an_orphaned_coalescing_key_is_freed() {
     let now = Timestamp(1);
@@ -82,9 +132,13 @@ fn an_orphaned_coalescing_key_is_freed() {
     let key = submission().coalescing_key().unwrap();
     queue.keys.insert(key.clone(), id(9));
     assert_eq!(queue.pass(now, &hub, 10).freed, 1);
-    // One that is found by a submission is no obstacle either.
-    queue.keys.insert(key, id(9));
+    // One that is found by a submission is no obstacle either, whoever it names.
+    queue.keys.insert(key.clone(), id(9));
     let answer = queue.submit(now, &hub, id(1), submission());
+    assert!(matches!(answer, Ok(Answer::Accepted { .. })));
+    queue.cancel(now, id(1), "test");
+    queue.keys.insert(key, id(1));
+    let answer = queue.submit(now, &hub, id(2), submission());
     assert!(matches!(answer, Ok(Answer::Accepted { .. })));
     queue.check_invariants();
 }

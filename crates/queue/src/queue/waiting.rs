@@ -9,8 +9,8 @@ use crate::matching::{NoRunner, could_run};
 use crate::order::{Line, Position};
 use crate::patience;
 use crate::queue::Queue;
-use crate::queue::claim::Lanes;
 use crate::queue::index::lane_key;
+use crate::queue::lanes::Lanes;
 use crate::settings::{LANES_LOOKED_MAX, POSITION_EXACT_MAX};
 
 /// Why a job waits.
@@ -62,6 +62,11 @@ pub enum Waits {
         /// What the last one said.
         last: Reason,
     },
+    /// Runners have as many of its queue as they may.
+    QueueBusy {
+        /// How many that are.
+        running: u64,
+    },
     /// Every runner that could run it takes nothing more.
     Draining {
         /// How many those are.
@@ -111,6 +116,9 @@ impl fmt::Display for Waits {
                     f,
                     "every runner that could run it declined; the last: {last}"
                 )
+            }
+            Self::QueueBusy { running } => {
+                write!(f, "its queue has {running} jobs running, as many as it may")
             }
             Self::Draining { runners: 1 } => {
                 f.write_str("the runner that could run it takes nothing more")
@@ -191,6 +199,11 @@ impl Queue {
         {
             let last = last.reason.clone();
             return Waits::Declined { last };
+        }
+        let queue = &job.submission.queue;
+        if self.room(queue) == 0 {
+            let running = self.index.running(queue);
+            return Waits::QueueBusy { running };
         }
         let needs = &job.submission.requirements;
         let (mut runners, mut draining, mut room) = (0, 0, false);

@@ -1,10 +1,13 @@
 //! Several hubs, several runners, a network that loses things, and the judge.
 
+mod hubs;
+mod judge;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::sample::Index;
-use tidemill_core::{Event, ExecutionId, State, Timestamp};
+use tidemill_core::{ExecutionId, State, Timestamp};
 use tidemill_queue::offer::{AttemptKey, ClaimNumber, Incarnation, Offer};
 use tidemill_queue::queue::Planned;
 use tidemill_queue::{
@@ -12,8 +15,8 @@ use tidemill_queue::{
     Settings, Submission, Verdict, attempt, cancel,
 };
 
-use crate::submissions::{profile, queue_named};
-use crate::world::{ALL, id, replay};
+use crate::submissions::profile;
+use crate::world::id;
 
 const RUNNERS: [&str; 3] = ["r0", "r1", "r2"];
 
@@ -357,165 +360,6 @@ impl Fleet {
             books.running.retain(|_, deadline| *deadline > self.now);
         }
     }
-
-    pub(crate) fn pass(&mut self, hub: &Index, limit: usize) {
-        let Some(hub) = self.hub(hub) else {
-            return;
-        };
-        self.queue.pass(self.now, &hub, limit);
-    }
-
-    /// A runner that was promised its attempts less than a lease ago has not lost them.
-    fn judge_losses(&mut self) {
-        let leased = self.leased();
-        let before = std::mem::replace(&mut self.leased_before, leased);
-        let lease = self.queue.settings().lease;
-        for (id, key) in before {
-            let still = self.leased_before.get(&id) == Some(&key);
-            if still || !last_is_loss(&self.queue, id) {
-                continue;
-            }
-            let renewed = self.renewed.get(&key).copied().unwrap_or_default();
-            let alive = self.now.since(renewed) < lease;
-            assert!(!alive, "{key:?} was alive and rescued");
-        }
-    }
-
-    fn leased(&self) -> BTreeMap<ExecutionId, AttemptKey> {
-        let leased = self.queue.jobs().filter_map(|job| {
-            let attempt = job.lease()?.attempt;
-            let execution = job.id;
-            Some((execution, AttemptKey { execution, attempt }))
-        });
-        leased.collect()
-    }
-
-    pub(crate) fn start_hub(&mut self) {
-        self.hubs_made += 1;
-        let hub = HubId(format!("hub{}", self.hubs_made));
-        self.queue.start_hub(self.now, hub.clone());
-        self.hubs.push(hub);
-    }
-
-    pub(crate) fn stop_hub(&mut self, hub: &Index, limit: usize) {
-        if let Some(hub) = self.hub(hub) {
-            let more = self.queue.stop_hub(self.now, &hub, limit);
-            if !more {
-                self.queue.end_hub(&hub);
-                self.hubs.retain(|each| *each != hub);
-            }
-        }
-    }
-
-    pub(crate) fn kill_hub(&mut self, hub: &Index) {
-        if let Some(hub) = self.hub(hub) {
-            self.hubs.retain(|each| *each != hub);
-        }
-    }
-
-    pub(crate) fn pause(&mut self, main: bool, paused: bool) {
-        let queue = queue_named(if main { "main" } else { "other" });
-        if paused {
-            self.queue.pause(&queue, "for a test");
-        } else {
-            self.queue.resume(&queue);
-        }
-    }
-
-    /// What holds after every step.
-    pub(crate) fn judge(&mut self) {
-        self.queue.check_invariants();
-        self.judge_losses();
-        let mut groups = BTreeSet::new();
-        for books in &self.runners {
-            for key in books.running.keys() {
-                let job = self.queue.job(key.execution).unwrap();
-                // One whose end the hub declared by itself is not known to be gone to its runner yet.
-                let believed = job
-                    .lease()
-                    .is_some_and(|lease| lease.attempt == key.attempt);
-                let group = job.submission.group_key().filter(|_| believed);
-                if let Some(group) = group {
-                    assert!(groups.insert(group.clone()), "two of {group:?} run");
-                }
-            }
-        }
-        for id in &self.accepted {
-            let job = self
-                .queue
-                .job(*id)
-                .expect("an accepted job never disappears");
-            let events = self.queue.history(*id).len();
-            if job.state().is_final() {
-                let ended = *self.ended.entry(*id).or_insert((job.state(), events));
-                assert_eq!(ended, (job.state(), events), "{id} is over");
-            }
-        }
-        for key in &self.recorded {
-            let job = self.queue.job(key.execution).unwrap();
-            let same = job
-                .lease()
-                .is_some_and(|lease| lease.attempt == key.attempt);
-            assert!(!same, "the end of {key:?} was recorded, and is lost");
-        }
-    }
-
-    /// The world heals: hubs serve, nothing is lost any more, runners end what they have.
-    pub(crate) fn heal(&mut self) {
-        self.pause(true, false);
-        self.pause(false, false);
-        self.hubs.clear();
-        self.start_hub();
-        let hub = self.hubs[0].clone();
-        for _ in 0..500 {
-            self.wait(5);
-            self.queue.pass(self.now, &hub, ALL);
-            for runner in 0..RUNNERS.len() {
-                self.report_by(runner, false);
-                let books = &mut self.runners[runner];
-                let running = std::mem::take(&mut books.running);
-                let done = |key| (key, Said::Ended(crate::submissions::exit(0)));
-                books.outbox.extend(running.into_keys().map(done));
-                let offer = self.offer(runner, 4);
-                let answer = self.queue.claim(self.now, &hub, &offer);
-                let ClaimAnswer::Jobs { assignments, held } = answer else {
-                    panic!("{answer:?}");
-                };
-                let keys = assignments.iter().map(|each| each.attempt);
-                self.give(runner, keys.clone());
-                let until = self.now.plus(self.queue.settings().lease);
-                self.runners[runner].claims += 1;
-                let running = &mut self.runners[runner].running;
-                running.extend(keys.map(|key| (key, until)));
-                self.obey(runner, held);
-            }
-            self.judge();
-            if self.accepted.iter().all(|id| self.ended.contains_key(id)) {
-                return;
-            }
-        }
-    }
-
-    /// What holds when nothing is left to do.
-    pub(crate) fn judge_end(&self) {
-        for id in &self.accepted {
-            let job = self.queue.job(*id).unwrap();
-            let why = self.queue.why_waiting(self.now, *id);
-            assert!(job.state().is_final(), "{id} is {:?}: {why:?}", job.stage);
-            replay(&self.queue, *id);
-            let attempts: Vec<_> = self
-                .queue
-                .history(*id)
-                .iter()
-                .filter_map(|record| match &record.event {
-                    Event::Assigned { attempt, .. } => Some(attempt.0),
-                    _ => None,
-                })
-                .collect();
-            let expected: Vec<_> = (1..=job.tries.last.0).collect();
-            assert_eq!(attempts, expected, "each attempt begins once");
-        }
-    }
 }
 
 impl Runner {
@@ -528,13 +372,4 @@ impl Runner {
             .collect();
         held.into_iter().collect()
     }
-}
-
-/// True if the last thing in a job's history is that its runner was not heard.
-fn last_is_loss(queue: &Queue, id: ExecutionId) -> bool {
-    queue.history(id).last().is_some_and(|record| {
-        matches!(&record.event,
-            Event::Failed { reason, .. } | Event::Requeued { reason }
-                if reason.message.contains("was not heard"))
-    })
 }

@@ -141,6 +141,25 @@ fn a_rolling_restart_disturbs_nothing() {
 }
 
 #[test]
+fn beside_another_hub_only_what_lives_and_dies_with_a_hub_is_interrupted() {
+    let mut world = World::new();
+    let jobs = [job("ann"), bound()].map(|submission| world.submit(submission));
+    let job = |number: u128| world.queue.job(id(number)).unwrap();
+    let on_stop = |number, hub: &HubId, others| {
+        tidemill_queue::hub::on_stop(job(number), hub, world.now, others)
+    };
+    let states =
+        |others| jobs.map(|job| on_stop(job, &world.hub, others).map(|change| change.job.state()));
+    assert_eq!(states(true), [None, Some(State::Interrupted)]);
+    assert_eq!(
+        states(false),
+        [Some(State::Paused), Some(State::Interrupted)]
+    );
+    let other = HubId("b".to_owned());
+    assert_eq!(on_stop(jobs[1], &other, true), None);
+}
+
+#[test]
 fn a_hub_that_stops_takes_over_nothing() {
     let mut world = World::new();
     let waiting = world.submit(job("ann"));

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod claiming;
+mod ending;
 mod fleet;
 mod groups;
 mod hubs;

@@ -1,6 +1,6 @@
 //! "Order and fairness".
 
-use crate::world::{World, job, queue_named, with_priority};
+use crate::world::{World, exit, job, queue_named, with_priority};
 
 #[test]
 fn priority_then_turns_then_age() {
@@ -42,6 +42,30 @@ fn one_who_submits_one_at_a_time_takes_turns_with_one_who_submits_many() {
         }
     }
     assert_eq!(order, "abababab");
+}
+
+#[test]
+fn runners_have_no_more_of_a_queue_at_once_than_they_may() {
+    let mut world = World::new();
+    world.runner("r");
+    world.queue.set_running_max(&queue_named("main"), Some(2));
+    let jobs: Vec<_> = (0..4).map(|_| world.submit(job("ann"))).collect();
+    let mut elsewhere = job("ann");
+    elsewhere.queue = queue_named("other");
+    let elsewhere = world.submit(elsewhere);
+    // Two that plan at once do not make it more.
+    let offer = world.offer("r", 1);
+    let planned = world.queue.plan_claim(world.now, &offer);
+    assert_eq!(world.claim("r", 9), [jobs[0], elsewhere, jobs[1]]);
+    let hub = world.hub.clone();
+    let late = world.queue.commit_claim(world.now, &hub, &offer, &planned);
+    assert!(late.is_empty());
+    assert_eq!(
+        world.why(jobs[2]),
+        "its queue has 2 jobs running, as many as it may"
+    );
+    world.end("r", jobs[0], exit(0));
+    assert_eq!(world.claim("r", 9), [jobs[2]]);
 }
 
 #[test]
