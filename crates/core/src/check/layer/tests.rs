@@ -274,7 +274,7 @@ fn a_layer_with_mistakes_is_told_where_and_what() {
             "/layers/0/platform image_form",
         ),
         (
-            json!({ "kind": "oci", "source": "a" }),
+            json!({ "kind": "oci", "reference": "a", "source": "a" }),
             "/layers/0/source layer_form",
         ),
         (
