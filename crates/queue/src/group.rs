@@ -5,7 +5,7 @@ use tidemill_core::{Attempt, Event, ExecutionId, Reason, ReasonCode, State, Time
 
 use crate::cancel;
 use crate::job::{Change, Job};
-use crate::submission::{GroupPolicy, Submission};
+use crate::submission::GroupPolicy;
 
 /// Who has the place of a group. A row of its own with a unique key, so that two claims can never
 /// both have it.
@@ -41,12 +41,9 @@ pub enum Joining {
     },
 }
 
-/// Decides what a submission does to the others of its group. `waiting` are those that wait.
-pub fn join<'a>(
-    submission: &Submission,
-    policy: GroupPolicy,
-    waiting: impl IntoIterator<Item = &'a Job>,
-) -> Joining {
+/// Decides what a submission does to the others of its group. `equal` is the oldest of those that wait and
+/// are of the same kind with the same spec.
+pub fn join(policy: GroupPolicy, equal: Option<ExecutionId>) -> Joining {
     match policy {
         GroupPolicy::QueueAll => Joining::InLine,
         GroupPolicy::KeepNewest => Joining::Instead {
@@ -55,13 +52,7 @@ pub fn join<'a>(
         GroupPolicy::CancelRunning => Joining::Instead {
             cancel_running: true,
         },
-        GroupPolicy::Coalesce => waiting
-            .into_iter()
-            .find(|job| {
-                let other = &job.submission;
-                other.job.spec == submission.job.spec && other.kind == submission.kind
-            })
-            .map_or(Joining::InLine, |job| Joining::Into(job.id)),
+        GroupPolicy::Coalesce => equal.map_or(Joining::InLine, Joining::Into),
     }
 }
 

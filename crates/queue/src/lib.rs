@@ -76,6 +76,7 @@ pub mod queue;
 pub mod retry;
 pub mod settings;
 pub mod submission;
+pub mod submit;
 
 pub use attempt::{Ending, Return};
 pub use cancel::CancelAnswer;
@@ -83,8 +84,7 @@ pub use hub::HubId;
 pub use job::{Change, Job, Place, Stage};
 pub use offer::{AttemptKey, ClaimNumber, Incarnation, Offer, Profile, Serves};
 pub use order::Position;
-pub use queue::{
-    Answer, ClaimAnswer, Queue, Refusal, Report, ReportAnswer, Said, Standing, Verdict, Waits,
-};
+pub use queue::{ClaimAnswer, Queue, Report, ReportAnswer, Said, Verdict, Waits};
 pub use settings::Settings;
 pub use submission::{QueueKey, Requirements, Submission, Tenant, Tier};
+pub use submit::{Answer, Refusal, Standing};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidemill_core::Timestamp;
 
 /// A job's age among those of its lane: the lesser goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Age {
     /// Since when it is in line.
     pub since: Timestamp,

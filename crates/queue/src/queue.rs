@@ -15,7 +15,7 @@ mod submit;
 mod tests;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_core::event::EVENT_VERSION;
 use tidemill_core::{Event, EventRecord, ExecutionId, RunnerId, Timestamp};
@@ -27,12 +27,12 @@ use crate::job::{Change, Class, Job, Place, Stage};
 use crate::offer::{ClaimNumber, Incarnation, Offer, Profile};
 use crate::settings::{BadSettings, Settings};
 use crate::submission::{AnswerKey, CoalescingKey, GroupKey, QueueKey};
+use crate::submit::KeptAnswer;
 
 pub use claim::{Assignment, ClaimAnswer, Planned};
 use index::Index;
 pub use pass::PassReport;
 pub use report::{Report, ReportAnswer, Said, Verdict};
-pub use submit::{Answer, Refusal, Standing};
 pub use waiting::Waits;
 
 /// The whole queue.
@@ -46,7 +46,8 @@ pub struct Queue {
     history: BTreeMap<ExecutionId, Vec<EventRecord>>,
     /// One waiting job per coalescing key.
     keys: BTreeMap<CoalescingKey, ExecutionId>,
-    answers: BTreeMap<AnswerKey, submit::KeptAnswer>,
+    answers: BTreeMap<AnswerKey, KeptAnswer>,
+    answers_by_age: BTreeSet<(Timestamp, AnswerKey)>,
     locks: BTreeMap<GroupKey, Lock>,
     index: Index,
     /// The last turn of each submitter of a queue.
@@ -103,6 +104,7 @@ impl Queue {
             history: BTreeMap::new(),
             keys: BTreeMap::new(),
             answers: BTreeMap::new(),
+            answers_by_age: BTreeSet::new(),
             locks: BTreeMap::new(),
             index: Index::default(),
             turns: BTreeMap::new(),

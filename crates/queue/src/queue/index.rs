@@ -4,13 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidemill_core::{ExecutionId, RunnerId, Timestamp};
+use tidemill_core::{Digest, ExecutionId, RunnerId, Timestamp};
 
 use crate::hub::HubId;
 use crate::job::{Class, Job, Place, Stage};
 use crate::order::Age;
 use crate::settings::Settings;
-use crate::submission::{GroupKey, QueueKey};
+use crate::submission::{GroupKey, QueueKey, Submission};
 
 /// All indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,8 +42,10 @@ pub(super) struct Index {
 struct Group {
     members: BTreeMap<Age, ExecutionId>,
     ready: BTreeSet<ExecutionId>,
-    /// The first one is blocked, not delayed, paused or backing off.
+    /// Those that wait for nothing but the others.
     blocked: BTreeSet<ExecutionId>,
+    /// Those that are alike, the oldest first.
+    alike: BTreeMap<(String, Digest, Age), ExecutionId>,
 }
 
 /// What waits of one class.
@@ -108,6 +110,7 @@ impl Index {
             if let Some(key) = job.submission.group_key() {
                 let group = self.groups.entry(key).or_default();
                 group.members.insert(job.age(), id);
+                group.alike.insert(alike(job), id);
                 match job.place() {
                     Some(Place::Ready) => group.ready.insert(id),
                     Some(Place::Blocked) => group.blocked.insert(id),
@@ -194,6 +197,7 @@ impl Index {
         };
         if let Some(group) = self.groups.get_mut(&key) {
             group.members.remove(&job.age());
+            group.alike.remove(&alike(job));
             group.ready.remove(&job.id);
             group.blocked.remove(&job.id);
             if group.members.is_empty() {
@@ -247,6 +251,19 @@ impl Index {
             .flat_map(|group| group.members.values().copied())
     }
 
+    /// The oldest waiting one of a group that is of the same kind with the same spec.
+    pub(super) fn equal_of_group(
+        &self,
+        group: &GroupKey,
+        submission: &Submission,
+    ) -> Option<ExecutionId> {
+        let (kind, spec) = (&submission.kind, submission.job.spec);
+        let least = (kind.clone(), spec, Age::default());
+        let alike = &self.groups.get(group)?.alike;
+        let ((of_kind, of_spec, _), id) = alike.range(least..).next()?;
+        (of_kind == kind && *of_spec == spec).then_some(*id)
+    }
+
     /// Groups that some wait in.
     pub(super) fn groups(&self) -> impl Iterator<Item = &GroupKey> {
         self.groups.keys()
@@ -280,6 +297,11 @@ pub(super) fn lane_key(job: &Job) -> LaneKey {
         Reverse(job.submission.priority),
         job.submission.submitter.clone(),
     )
+}
+
+fn alike(job: &Job) -> (String, Digest, Age) {
+    let submission = &job.submission;
+    (submission.kind.clone(), submission.job.spec, job.age())
 }
 
 fn count_up(counts: &mut BTreeMap<QueueKey, u64>, queue: &QueueKey) {

@@ -68,8 +68,7 @@ impl Queue {
         report.lost = self.rescue(now, hub, limit);
         report.given_up = self.give_up(now, limit) + self.give_up_declined(now, limit);
         report.freed = self.free_orphans(limit);
-        let window = self.settings.idempotency_window;
-        self.answers.retain(|_, kept| now.since(kept.at) < window);
+        self.forget_answers(now, limit);
         report
     }
 
@@ -258,6 +257,20 @@ impl Queue {
             .map(|runner| job.was_declined_by(&runner.profile.name, runner.incarnation))
             .peekable();
         able.peek().is_some() && able.all(|declined| declined)
+    }
+
+    /// Forgets answers whose window is over, the oldest first.
+    fn forget_answers(&mut self, now: Timestamp, limit: usize) {
+        let window = self.settings.idempotency_window;
+        for _ in 0..limit {
+            let oldest = self.answers_by_age.first();
+            if oldest.is_none_or(|(at, _)| now.since(*at) < window) {
+                break;
+            }
+            if let Some((_, key)) = self.answers_by_age.pop_first() {
+                self.answers.remove(&key);
+            }
+        }
     }
 
     /// Frees group places and coalescing keys that nobody is behind.

@@ -6,6 +6,7 @@ use tidemill_core::{Attempt, Digest, ExecutionId, Timestamp};
 
 use super::*;
 use crate::submission::{GroupPolicy, GroupUse, JobFacts, Submission, Tenant};
+use crate::submit::Answer;
 
 fn id(number: u128) -> ExecutionId {
     ExecutionId::for_test(number)
@@ -164,4 +165,31 @@ fn turns_are_remembered_for_a_bounded_number_of_submitters() {
     assert_eq!(queue.turns.len(), crate::settings::TURNS_KEPT_MAX);
     assert_eq!(queue.last_turn(&template.queue, "s4"), 0);
     assert_ne!(queue.last_turn(&template.queue, "s5"), 0);
+}
+
+#[test]
+fn answers_are_forgotten_after_their_window_a_bounded_number_at_a_time() {
+    let start = Timestamp(1);
+    let (mut queue, hub) = queue(start);
+    let submission = |number: u128| Submission {
+        idempotency_key: Some(format!("i{number}")),
+        key: None,
+        ..submission()
+    };
+    for number in 0..5 {
+        queue
+            .submit(start, &hub, id(number), submission(number))
+            .unwrap();
+    }
+    let later = start.plus(queue.settings.idempotency_window);
+    // One is given anew, and its window begins anew.
+    queue.start_hub(later, hub.clone());
+    queue.submit(later, &hub, id(9), submission(0)).unwrap();
+    for left in [3, 1, 1] {
+        queue.pass(later, &hub, 2);
+        assert_eq!(
+            (queue.answers.len(), queue.answers_by_age.len()),
+            (left, left)
+        );
+    }
 }
