@@ -3,13 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidemill_core::{Event, Reason, ReasonCode, State, Timestamp};
 
 use crate::job::{Change, Job, Stage};
 use crate::lease::Lease;
 
 /// Names one life of a hub. A hub that starts again is another one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct HubId(pub String);
 
 impl fmt::Display for HubId {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tidemill_core::{Attempt, Event, ExecutionId, Reason, RunnerId, State, Timestamp};
 
 use crate::hub::HubId;
@@ -87,7 +88,7 @@ pub enum Place {
 }
 
 /// A runner that declined a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decline {
     /// Which runner.
     pub runner: RunnerId,
@@ -100,7 +101,7 @@ pub struct Decline {
 }
 
 /// A runner that takes nothing else until it has room for a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// Which runner.
     pub runner: RunnerId,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidemill_core::{Attempt, RunnerId, State, Timestamp};
 
 use crate::hub::HubId;
@@ -32,7 +33,7 @@ pub struct Lease {
 }
 
 /// A runner was asked to end an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     /// Why.
     pub why: Ask,
@@ -41,7 +42,8 @@ pub struct Asked {
 }
 
 /// Why a runner is asked to end an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Ask {
     /// Somebody cancelled it.
     Cancel {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use tidemill_core::{Attempt, ByteSize, CpuCount, ExecutionId, RunnerId};
 
 use crate::submission::{QueueKey, Tenant, Tier};
@@ -10,7 +11,10 @@ use crate::submission::{QueueKey, Tenant, Tier};
 /// One life of a runner. A runner of the same name that starts again gets a greater one, and what
 /// the earlier one says is refused from then on. Numbers are never used twice, not even for a name
 /// that was forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Incarnation(pub u64);
 
 impl fmt::Display for Incarnation {
@@ -21,7 +25,10 @@ impl fmt::Display for Incarnation {
 
 /// The number of a claim of one life of a runner: 1, 2, 3 … The same number again is the same claim,
 /// whose answer was lost, and gets the same answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct ClaimNumber(pub u64);
 
 /// Names one attempt.
@@ -34,7 +41,8 @@ pub struct AttemptKey {
 }
 
 /// Whose jobs a runner takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Serves {
     /// Everybody's.
     All,
@@ -43,7 +51,7 @@ pub enum Serves {
 }
 
 /// What a runner has, whatever it does at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
     /// Its name.
     pub name: RunnerId,

@@ -32,7 +32,6 @@ use crate::submit::KeptAnswer;
 pub use claim::{Assignment, ClaimAnswer, Planned};
 use index::Index;
 pub use pass::PassReport;
-pub use report::{Report, ReportAnswer, Said, Verdict};
 pub use waiting::Waits;
 
 /// The whole queue.

@@ -109,7 +109,7 @@ pub struct RetryPolicy {
 }
 
 /// The attempts that a job has used up.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tries {
     /// The newest attempt that has begun; 0 if none has.
     pub last: Attempt,

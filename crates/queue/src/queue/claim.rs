@@ -16,8 +16,8 @@ use crate::matching::could_run;
 use crate::offer::{AttemptKey, ClaimNumber, Incarnation, Offer, Profile};
 use crate::queue::index::{ClassIndex, Lane, LaneKey};
 use crate::queue::lanes::Lanes;
-use crate::queue::report::Verdict;
 use crate::queue::{Queue, Runner};
+use crate::report::Verdict;
 use crate::settings::{LANES_LOOKED_MAX, PROMOTED_PER_CLAIM_MAX, TURNS_KEPT_MAX};
 use crate::submission::{QueueKey, Submission};
 

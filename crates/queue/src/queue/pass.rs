@@ -6,15 +6,14 @@ use std::ops::Bound;
 
 use tidemill_core::{ExecutionId, Timestamp};
 
-use crate::attempt;
-use crate::hub::{self, HubId};
+use crate::hub::HubId;
 use crate::job::{Change, Class, Job};
-use crate::lease;
 use crate::matching::{NoRunner, could_run, no_runner};
 use crate::offer::Profile;
 use crate::patience;
 use crate::queue::Queue;
 use crate::queue::index::LaneKey;
+use crate::rescue::{Rescuer, rescue};
 use crate::submission::{CoalescingKey, GroupKey};
 
 /// Rows that one part looks at for each one that it may change.
@@ -148,24 +147,12 @@ impl Queue {
     }
 
     fn rescue_one(&self, job: &Job, now: Timestamp, hub: &HubId) -> Option<Change> {
-        let lease = job.lease()?;
-        if self.is_others(&lease.hub, hub, now) {
-            return None;
-        }
-        if lease.hub != *hub {
-            return hub::take_over_lease(job, hub, now.plus(self.settings.lease));
-        }
-        let lost_at = lease::lost_at(lease, self.serving_since(now), self.settings.lease)?;
-        if lost_at > now || !job.is_known(&self.settings) {
-            return None;
-        }
-        let silent = now.since(lease.until.max(lease.granted_at)) + self.settings.lease;
-        let message = format!(
-            "runner lost: `{}` was not heard for {} s",
-            lease.runner,
-            silent.as_secs()
-        );
-        attempt::lose(job, message, Some(lease.until), now, &self.settings)
+        let rescuer = Rescuer {
+            hub,
+            owner_is_dead: self.is_dead(&job.lease()?.hub, now),
+            serving_since: self.serving_since(now),
+        };
+        rescue(job, rescuer, now, &self.settings)
     }
 
     /// Ends jobs of classes that no runner could run for too long.
