@@ -8,7 +8,7 @@ use tidemill_core::{ByteSize, CpuCount, Digest, Event, Millis};
 
 use crate::retry::RetryPolicy;
 
-/// The format of a stored submission that this version writes.
+/// The format of a stored submission that this version writes. Readers keep reading all earlier ones.
 pub const FORMAT: u32 = 1;
 
 /// The kind of a submission that says no other: run a job spec.
@@ -62,14 +62,17 @@ pub struct Requirements {
     /// The tier.
     pub tier: Tier,
     /// The architecture, as `uname -m` says it; any if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
     /// Labels, all of which it must have.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<String>,
     /// Memory.
     pub memory: ByteSize,
     /// CPUs.
     pub cpus: CpuCount,
     /// An image that it must have or be able to fetch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 }
 
@@ -115,12 +118,15 @@ pub struct JobFacts {
     /// The digest of the job's canonical spec.
     pub spec: Digest,
     /// The job's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The job's labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Program and arguments, secrets replaced.
     pub command: Vec<String>,
     /// The run that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }
 
@@ -132,30 +138,39 @@ pub struct Submission {
     /// What kind of work it is. A hub that does not know a kind leaves it alone.
     pub kind: String,
     /// What makes two waiting submissions of a kind the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Higher goes first.
     pub priority: i32,
     /// The concurrency group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupUse>,
     /// It does not start before so long has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Millis>,
     /// It fails if it waited so long, without its delay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after: Option<Millis>,
     /// All of it, waiting and running, has to be over after so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_after: Option<Millis>,
     /// The same key gets the same answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Who submits it. Submitters take turns.
     pub submitter: String,
     /// The request that caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     /// What the record says of it.
     pub job: JobFacts,
     /// What a runner must have.
     pub requirements: Requirements,
     /// When it is tried again.
+    #[serde(default)]
     pub retry: RetryPolicy,
     /// How long it waits for a runner that could run it; the hub's setting if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsatisfiable_after: Option<Millis>,
     /// False if it lives and dies with the hub that accepted it.
     pub continues: bool,

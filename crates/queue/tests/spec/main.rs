@@ -4,6 +4,7 @@
 mod claiming;
 mod ending;
 mod fleet;
+mod golden;
 mod groups;
 mod hubs;
 mod leases;
