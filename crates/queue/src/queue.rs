@@ -68,6 +68,14 @@ struct Runner {
     open: Option<Offer>,
 }
 
+impl Runner {
+    /// A claim that the runner gave up, or that it made before it began to drain, gets nothing any more.
+    fn forget_settled_claim(&mut self) {
+        let (settled, draining) = (self.settled, self.profile.draining);
+        self.open = (self.open.take()).filter(|open| open.claim > settled && !draining);
+    }
+}
+
 /// What is set for one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct QueueRow {

@@ -100,6 +100,7 @@ impl Queue {
         runner.seen = now;
         runner.profile = offer.profile.clone();
         runner.settled = runner.settled.max(offer.settled);
+        runner.forget_settled_claim();
         let settled = offer.claim <= runner.settled || offer.profile.draining;
         let mut named = offer.held.clone();
         named.sort_unstable();

@@ -21,6 +21,7 @@ impl Queue {
         runner.seen = now;
         runner.settled = runner.settled.max(report.settled);
         runner.profile.draining |= report.draining;
+        runner.forget_settled_claim();
         let who = Speaker {
             runner: &report.runner,
             incarnation: report.incarnation,

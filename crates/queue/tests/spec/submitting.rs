@@ -104,6 +104,26 @@ fn the_answer_says_the_position_or_that_it_runs_now() {
 }
 
 #[test]
+fn a_runner_that_gave_its_claim_up_or_drains_is_not_said_to_run_it() {
+    for draining in [false, true] {
+        let mut world = World::new();
+        world.runner("r");
+        assert!(world.claim("r", 1).is_empty());
+        let open = world
+            .queue
+            .clone()
+            .submit(world.now, &world.hub, id(99), job("ann"));
+        assert!(matches!(position(open), Standing::RunsNow { .. }));
+        let mut report = world.report_of("r", vec![]);
+        report.draining = draining;
+        report.settled.0 -= u64::from(draining);
+        world.send("r", report);
+        let standing = position(world.try_submit(job("ann")));
+        assert!(matches!(standing, Standing::InLine { .. }), "{standing:?}");
+    }
+}
+
+#[test]
 fn the_same_idempotency_key_gets_the_first_answer_within_its_window() {
     let mut world = World::new();
     world.runner("r");
