@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{CgroupPlaces, Controller};
-use crate::identity::{sub_ids, user_name};
+use crate::identity::{JOB_ID_BASE, sub_ids, user_name};
 use crate::sys::mount::new_file_system;
 use crate::sys::process;
 
@@ -287,10 +287,45 @@ fn sub_id_ranges() -> Check {
             .fix("install them: Debian and Ubuntu `sudo apt install uidmap`, Fedora `sudo dnf install shadow-utils`"),
         _ => Check::new(NAME, CheckState::Limited, cost)
             .blocked_by(format!("/etc/subuid and /etc/subgid have no range for {name}"))
-            .fix(format!(
-                "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}"
-            )),
+            .fix(sub_ids_fix(&name)),
     }
+}
+
+/// What gives a user sub-ids that nobody has.
+fn sub_ids_fix(name: &str) -> String {
+    let files = ["/etc/subuid", "/etc/subgid"].map(fs::read_to_string);
+    let given: Vec<&str> = files.iter().flatten().map(String::as_str).collect();
+    match free_sub_ids(&given) {
+        Some((first, last)) => {
+            format!("sudo usermod --add-subuids {first}-{last} --add-subgids {first}-{last} {name}")
+        }
+        None => format!(
+            "take {SUB_IDS} ids from another user in /etc/subuid and /etc/subgid, where none are left, \
+             and give them to {name}"
+        ),
+    }
+}
+
+/// The first id that `useradd` gives as a sub-id, and how many a user gets.
+const SUB_ID_MIN: u64 = 100_000;
+const SUB_IDS: u64 = 65_536;
+
+/// The first and the last id of the range after all that these files give away: ids that two users
+/// have let each of them change the other's files.
+fn free_sub_ids(files: &[&str]) -> Option<(u64, u64)> {
+    let end = |line: &str| {
+        let mut numbers = line
+            .split(':')
+            .skip(1)
+            .map(|part| part.trim().parse::<u64>());
+        let (first, count) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        first.checked_add(count)
+    };
+    let lines = files.iter().flat_map(|text| text.lines());
+    let first = lines.filter_map(end).fold(SUB_ID_MIN, u64::max);
+    let last = first.checked_add(SUB_IDS - 1)?;
+    // From there on they are systemd's, and those of jobs that root runs.
+    (last < u64::from(JOB_ID_BASE)).then_some((first, last))
 }
 
 fn overlay(namespaces: &Check) -> Check {
@@ -429,5 +464,29 @@ fn device(name: &str, path: &str, what_for: &str, load: &str, open_up: &str) -> 
         } else {
             load
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_ids_that_are_proposed_belong_to_nobody() {
+        for (users, groups, expected) in [
+            ("", "", Some((100_000, 165_535))),
+            ("me:1000:5\n", "# none\n\n", Some((100_000, 165_535))),
+            ("a:100000:65536\n", "", Some((165_536, 231_071))),
+            // What either file gives away is taken, in whatever order, and a line that is none is none.
+            (
+                "b:300000:65536\na:100000:65536\nodd\nc:x:1\n",
+                "a:100000:65536\n1000:400000:10\n",
+                Some((400_010, 465_545)),
+            ),
+            ("a:1904738000:1\n", "", None),
+            ("a:18446744073709551615:1\n", "", Some((100_000, 165_535))),
+        ] {
+            assert_eq!(free_sub_ids(&[users, groups]), expected, "{users}{groups}");
+        }
     }
 }
