@@ -308,6 +308,7 @@ impl TreeStore {
             return Ok(root);
         }
         self.settle_doubts();
+        self.make_room();
         let place = self.layout.under_way(name);
         let building = match self.begin(name, &place) {
             Ok(building) => building,

@@ -107,3 +107,56 @@ fn looking_and_pruning_need_no_room(#[case] mode: Mode, #[case] disk: Disk) {
         "{pruned}"
     );
 }
+
+#[rstest]
+#[case::root_memory(Mode::Root, Disk::Memory)]
+#[case::root_ext4(Mode::Root, Disk::Ext4)]
+#[case::rootless_ext4(Mode::Rootless, Disk::Ext4)]
+fn idle_trees_make_room_before_another_is_built(#[case] mode: Mode, #[case] disk: Disk) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    if !Mode::suite_is_root() {
+        skip("only root can mount a small file system for another process");
+        return;
+    }
+    let layers = ["first", "second", "third"].map(|name| {
+        let bytes = name.as_bytes().repeat((4 << 20) / name.len());
+        archive(&world, name, &[TarEntry::file("file", bytes)])
+    });
+    let [first, second, third] = &layers;
+    run(&world, first, "true");
+    run(&world, second, "true");
+    let (state, kept) = (world.state(), world.path().join("kept"));
+    fs::rename(&state, &kept).unwrap();
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    world.give(&state);
+    let Some(mount) = disk.mount(&world) else {
+        return;
+    };
+    // Less than a twentieth is free.
+    let script = format!(
+        "set -e
+         exec 3>&1 1>&2
+         {mount}
+         cp -a {kept}/. {state}/
+         free=$(df --output=avail -B1 {state} | tail -1)
+         head -c $((free - 1048576)) /dev/zero > {state}/filler
+         exec 1>&3 3>&-
+         \"$@\"
+         ls {state}/trees/ready | wc -l >&2",
+        kept = kept.display(),
+        state = state.display(),
+    );
+    let done = world
+        .job("wc -c < /taken/file")
+        .args(["--layer", third, "--no-workspace", "--cache-size", "all"])
+        .inside(&script)
+        .run();
+    assert_eq!(
+        (done.code, done.out().trim()),
+        (0, "4194300"),
+        "there was room to be made: {done}"
+    );
+}

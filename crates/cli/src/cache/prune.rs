@@ -89,6 +89,12 @@ fn wish(args: &PruneArgs, cache: &Cache<'_>, now: Timestamp) -> Result<PruneWish
         Some(text) => {
             let length = parse_duration(text)
                 .map_err(|_| wrong("--unused-for", text, "a length of time such as 7d or 12h"))?;
+            // Elsewhere it counts seconds, and days are what is meant here: what is removed is gone.
+            if let Some(number) = without_unit(text) {
+                let message = format!("`{number}` in --unused-for has no unit");
+                return Err(Failure::new(FailureKind::Usage, message)
+                    .hint(format!("did you mean {number}d? Seconds are {number}s")));
+            }
             let micros = i64::try_from(length.as_duration().as_micros()).unwrap_or(i64::MAX);
             Some(now.0.saturating_sub(micros) / 1_000_000)
         }
@@ -102,11 +108,27 @@ fn wish(args: &PruneArgs, cache: &Cache<'_>, now: Timestamp) -> Result<PruneWish
                 .map_err(|_| wrong("--max", text, "a size such as 5GiB"))?,
         ),
     };
+    // What is asked for by a flag is meant.
+    let is_bound = max.is_some() && !args.all && args.max.is_none();
     Ok(PruneWish {
         max,
+        floor: if is_bound {
+            cache.place.bounds().floor
+        } else {
+            ByteSize(0)
+        },
         used_before,
         is_trial: args.dry_run,
     })
+}
+
+/// The number, if it is nothing else.
+fn without_unit(text: &str) -> Option<&str> {
+    let number = text.trim();
+    let is_bare = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_bare.then_some(number)
 }
 
 fn wrong(flag: &str, text: &str, expected: &str) -> Failure {
@@ -202,9 +224,14 @@ mod tests {
         for (max, unused_for, flag) in [
             (Some("many"), None, "--max"),
             (None, Some("long"), "--unused-for"),
+            (None, Some("0"), "--unused-for"),
+            (None, Some("7"), "has no unit"),
+            (None, Some(" 1.5 "), "has no unit"),
         ] {
             let failure = read(&args(max, unused_for)).expect_err("it is wrong");
             assert!(failure.message.contains(flag), "{failure}");
         }
+        let failure = read(&args(None, Some("7"))).expect_err("it is wrong");
+        assert_eq!(failure.hints, ["did you mean 7d? Seconds are 7s"]);
     }
 }

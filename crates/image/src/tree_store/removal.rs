@@ -27,6 +27,9 @@ pub(super) const UNUSED_KEPT_SECONDS: i64 = 30 * 24 * 60 * 60;
 pub struct PruneWish {
     /// Remove the least recently used trees until no more than these bytes on disk are left.
     pub max: Option<ByteSize>,
+    /// Bytes on disk that this leaves at least.
+    #[serde(default)]
+    pub floor: ByteSize,
     /// Remove trees that were last used before this time, in seconds since 1970.
     pub used_before: Option<i64>,
     /// Say what would be removed, and remove nothing.
@@ -99,7 +102,7 @@ impl TreeStore {
             })?);
         }
         if let Some(max) = wish.max {
-            removed.extend(ledger.evict(max.0, 0, try_remove)?);
+            removed.extend(ledger.evict(max.0, wish.floor.0, try_remove)?);
         }
         pruned.failures.extend(failures);
         for (digest, freed_bytes) in removed {
@@ -359,6 +362,15 @@ impl TreeStore {
             return;
         }
         self.remove_unused(newest);
+        self.make_room();
+    }
+
+    /// Removes trees that are too many, or for which the disk has no room: before one is built too, for which
+    /// else there might be none.
+    pub(super) fn make_room(&self) {
+        if self.owners == ArchiveOwners::SubIds && !rustix::process::geteuid().is_root() {
+            return;
+        }
         if let Err(error) = self.shrink() {
             tracing::warn!(%error, "the store of unpacked layers could not be kept within its bounds");
         }

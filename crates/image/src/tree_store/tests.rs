@@ -214,6 +214,7 @@ fn a_tree_that_is_used_is_not_removed() {
     let other = world.open();
     assert!(!other.remove(&name).unwrap());
     let all = PruneWish {
+        floor: ByteSize(0),
         max: Some(ByteSize(0)),
         used_before: Some(i64::MAX),
         is_trial: false,
@@ -401,6 +402,7 @@ fn pruning_removes_what_is_of_no_use_and_what_is_asked_for() {
     assert_eq!((inventory.pool_files, inventory.unused_bytes), (3, 0));
     let old = store
         .prune(&PruneWish {
+            floor: ByteSize(0),
             used_before: Some(used_at),
             max: None,
             is_trial: false,
@@ -412,6 +414,7 @@ fn pruning_removes_what_is_of_no_use_and_what_is_asked_for() {
     let left = store.inventory().unwrap();
     assert_eq!((left.trees.len(), left.pool_files), (1, 2));
     let all = PruneWish {
+        floor: ByteSize(0),
         max: Some(ByteSize(0)),
         used_before: None,
         is_trial: false,

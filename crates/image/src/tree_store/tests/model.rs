@@ -133,6 +133,7 @@ impl Run {
             }
             Step::Prune { max } => {
                 let wish = PruneWish {
+                    floor: ByteSize(0),
                     max: Some(ByteSize(*max)),
                     used_before: None,
                     is_trial: false,
