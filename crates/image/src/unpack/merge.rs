@@ -306,9 +306,6 @@ impl Merged {
         if target.is_empty() {
             return Err(bad("is the root itself"));
         }
-        if path == target {
-            return Ok(());
-        }
         let missing = "is not in the archive before it";
         let (above, last) = split_path(target);
         let way = self.resolve(above).map_err(|_| bad(missing))?;
@@ -319,6 +316,10 @@ impl Merged {
         };
         if self.dir(node).is_some() {
             return Err(bad("is a directory"));
+        }
+        // A link to itself is nothing new.
+        if path == target {
+            return Ok(());
         }
         let (dir, name) = self.place_of(path)?;
         self.put(dir, name, node)

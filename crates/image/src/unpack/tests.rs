@@ -365,6 +365,7 @@ fn refuses_hard_links_out_and_to_nothing() {
         ("/etc/passwd", "has an absolute name"),
         ("../canary", "has `..` in its name"),
         ("missing", "is not in the archive before it"),
+        ("name", "is not in the archive before it"),
         ("out/canary", "is not in the archive before it"),
         ("dir", "is a directory"),
     ] {
