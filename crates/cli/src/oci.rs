@@ -76,7 +76,8 @@ impl Resolving<'_> {
             }
             return Ok(Resolution { spec, pending });
         }
-        let mut lock = LockFile::of(&spec)?;
+        let lock = LockFile::of(&spec)?;
+        let lock = lock.as_ref();
         if let job::Image::Oci {
             reference,
             digest,
@@ -84,7 +85,7 @@ impl Resolving<'_> {
         } = &spec.image
         {
             check_platform(reference, platform.as_deref())?;
-            let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), &mut lock)?;
+            let found = self.look_up(reference, digest.as_ref(), platform.as_deref(), lock)?;
             let config = config_of(&found);
             pending.extend(found.pending);
             spec = spec.resolve(&config).map_err(|error| {
@@ -92,7 +93,7 @@ impl Resolving<'_> {
             })?;
         }
         for layer in &mut spec.layers {
-            pending.extend(self.resolve_layer(layer, &mut lock)?);
+            pending.extend(self.resolve_layer(layer, lock)?);
         }
         Ok(Resolution { spec, pending })
     }
@@ -101,7 +102,7 @@ impl Resolving<'_> {
     fn resolve_layer(
         &self,
         layer: &mut Layer,
-        lock: &mut Option<LockFile>,
+        lock: Option<&LockFile>,
     ) -> Result<Option<Resolved>, Failure> {
         let Layer::Oci {
             reference,
@@ -120,33 +121,42 @@ impl Resolving<'_> {
     }
 
     /// The image that a name means: by its digest, by the lock file, by what is here, else by its registry.
-    /// A lock file holds it from then on.
+    /// The lock file is only read: it lies in a directory that a job does not change.
     fn look_up(
         &self,
         reference: &str,
         digest: Option<&OciDigest>,
         platform: Option<&str>,
-        lock: &mut Option<LockFile>,
+        lock: Option<&LockFile>,
     ) -> Result<Found, Failure> {
         let wanted = image::reference(reference)?;
         let platform = image::platform(platform)?;
-        let pinned = digest
-            .or_else(|| wanted.digest())
-            .or_else(|| lock.as_ref()?.digest(&wanted));
-        let pinned = match pinned {
-            Some(digest) => wanted.with_digest(*digest),
-            None if self.is_locked => return Err(not_locked(&wanted, lock.as_ref())),
-            None => wanted.clone(),
+        let named = digest.or_else(|| wanted.digest());
+        let locked = lock.and_then(|lock| Some((lock, *lock.digest(&wanted)?)));
+        let pinned = match (named, locked) {
+            (Some(digest), _) => wanted.with_digest(*digest),
+            (None, Some((_, digest))) => wanted.with_digest(digest),
+            (None, None) if self.is_locked => return Err(not_locked(&wanted, lock)),
+            (None, None) => wanted.clone(),
         };
-        let found = self.find(&pinned, &platform)?;
-        if let Some(lock) = lock.as_mut().filter(|_| wanted.digest().is_none())
-            && lock.digest(&wanted).is_none()
+        let name = wanted.to_short();
+        let found = self
+            .find(&pinned, &platform)
+            .map_err(|failure| match (named, locked) {
+                (None, Some((lock, digest))) => failure.hint(format!(
+                    "{} holds {name} to {digest}; `tidemill image pull --lock {name}` holds it to what it \
+                     is now",
+                    lock.path().display()
+                )),
+                _ => failure,
+            })?;
+        if let (None, None, Some(lock)) = (named, locked, lock)
+            && !found.named.is_local
         {
-            lock.set(&wanted, pin_of(&found.named));
-            lock.write()?;
-            let (name, path) = (wanted.to_short(), lock.path().display());
-            self.ui
-                .note(&format!("{name} is held to its digest in {path}"));
+            let path = lock.path().display();
+            self.ui.note(&format!(
+                "{name} is not in {path}: `tidemill image pull --lock {name}` adds it"
+            ));
         }
         Ok(found)
     }
@@ -346,7 +356,10 @@ pub(crate) fn lock(
     lock.set(reference, now);
     lock.write()?;
     let (name, path) = (reference.to_short(), lock.path().display());
-    ui.note(&format!("{name} is held to its digest in {path}"));
+    ui.note(&match before {
+        Some(before) => format!("{name} was {before} in {path}, and is {now} now"),
+        None => format!("{name} is held to its digest in {path}"),
+    });
     Ok(())
 }
 

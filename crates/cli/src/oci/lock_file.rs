@@ -1,8 +1,8 @@
 //! `tidemill.lock`: which digest each tag stands for, kept with a project so that its jobs run in the same
 //! image tomorrow and on other machines.
 //!
-//! It is made by `image pull --lock`, and lies in the job's workspace. Where it is, jobs use what it has
-//! and add what it has not; `image pull` renews its entries. JSON, sorted, one image after the other, so that
+//! It is made by `image pull --lock`, and lies in the job's workspace. Where it is, jobs use what it has, and
+//! change nothing in it; `image pull` renews its entries. JSON, sorted, one image after the other, so that
 //! a change of one is a small change of the file.
 
 use std::collections::BTreeMap;
