@@ -243,7 +243,9 @@ impl RegistryError {
     pub fn hint(&self) -> String {
         match self {
             Self::Address { .. } | Self::Host { .. } => {
-                "name a registry with TLS, or allow it to be without: --plain-http".to_owned()
+                "a registry may only send on to servers with TLS that are not on this machine or its link; one \
+                 without TLS that is named itself is allowed with --plain-http"
+                    .to_owned()
             }
             Self::Credentials { source, .. } => source.hint(),
             Self::Tls { .. } => {
@@ -272,7 +274,9 @@ impl RegistryError {
                 host, signed_in, ..
             } => {
                 if *signed_in {
-                    "check the name, and whether you may have it".to_owned()
+                    format!(
+                        "check the name, and whether you may have it; if the password may be wrong: docker login {host}"
+                    )
                 } else {
                     format!("check the name; if it is private, sign in: docker login {host}")
                 }

@@ -13,6 +13,10 @@ use crate::clock;
 
 /// How often the record of a job is told how much has come: each time is a write to the disk.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// But always when such a part of all has come since,
+const TOLD_STEPS: u64 = 20;
+/// and so many bytes at least.
+const STEP_MIN: u64 = 64 << 10;
 
 /// Tells how the fetch of an image goes on.
 pub(super) fn told_to(watch: &BuildWatch, reference: &Reference) -> Watch {
@@ -112,6 +116,12 @@ impl Seen {
         self.tell(now)
     }
 
+    /// So many new bytes are told at once: after them nothing may come for a long while.
+    const fn step(&self) -> u64 {
+        let step = self.total / TOLD_STEPS;
+        if step > STEP_MIN { step } else { STEP_MIN }
+    }
+
     fn tell(&mut self, now: Instant) -> Option<BuildProgress> {
         let message = match &self.waits {
             Some((text, _)) => text.clone(),
@@ -125,7 +135,8 @@ impl Seen {
         };
         if let Some((told, at)) = &self.told {
             let is_same = told.message == progress.message && told.total == progress.total;
-            if *told == progress || is_same && now - *at < TELL_EVERY {
+            let is_little = progress.current - told.current.min(progress.current) < self.step();
+            if *told == progress || is_same && is_little && now - *at < TELL_EVERY {
                 return None;
             }
         }
