@@ -23,21 +23,35 @@ pub(crate) fn hint(
     arguments: impl Iterator<Item = String>,
 ) -> Option<String> {
     let arguments: Vec<String> = arguments.collect();
+    let mut cli = Cli::command();
+    cli.build();
+    let path = path(&cli, &arguments);
     if error.kind() == ErrorKind::UnknownArgument {
-        return unknown_flag(error, &arguments);
+        let usage = usage(&mut cli, &path);
+        return unknown_flag(error, &path, &arguments, usage);
     }
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(hint) = other_tools::command_hint(word)
+        && let Some(hint) = other_tools::command_hint(&path, word)
     {
         error.remove(ContextKind::SuggestedSubcommand);
         return Some(hint.to_owned());
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    run_forgotten(error, arguments.into_iter(), |name| is_program(name, &path))
+    if !path.is_empty() {
+        return None;
+    }
+    let places = env::var_os("PATH").unwrap_or_default();
+    run_forgotten(error, arguments.into_iter(), |name| {
+        is_program(name, &places)
+    })
 }
 
-fn unknown_flag(error: &mut clap::Error, arguments: &[String]) -> Option<String> {
+fn unknown_flag(
+    error: &mut clap::Error,
+    path: &[String],
+    arguments: &[String],
+    usage: StyledStr,
+) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
@@ -46,7 +60,7 @@ fn unknown_flag(error: &mut clap::Error, arguments: &[String]) -> Option<String>
     if flag.starts_with('-') {
         error.remove(ContextKind::Suggested);
     }
-    let hint = other_tools::hint(&flag, arguments);
+    let hint = other_tools::flag_hint(path, &flag, arguments);
     let is_near = match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(proposed)) => nearest(&flag, [proposed.as_str()]).is_some(),
         _ => false,
@@ -54,23 +68,38 @@ fn unknown_flag(error: &mut clap::Error, arguments: &[String]) -> Option<String>
     if hint.is_some() || !is_near {
         error.remove(ContextKind::SuggestedArg);
         // It shows the flag that was proposed.
-        let usage = ContextValue::StyledStr(usage(arguments));
-        error.insert(ContextKind::Usage, usage);
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     }
     hint
 }
 
-/// How the command that was given is used.
-fn usage(arguments: &[String]) -> StyledStr {
-    let mut cli = Cli::command();
-    cli.build();
-    let given = arguments
-        .iter()
-        .find(|word| cli.find_subcommand(word).is_some());
-    match given.and_then(|name| cli.find_subcommand_mut(name)) {
-        Some(command) => command.render_usage(),
-        None => cli.render_usage(),
+/// The names of the command that was given, that of the one that it belongs to before it.
+fn path(cli: &clap::Command, arguments: &[String]) -> Vec<String> {
+    let mut command = cli;
+    let mut path = Vec::new();
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        if GLOBAL_WITH_VALUE.contains(&word.as_str()) {
+            words.next();
+        } else if let Some(below) = command.find_subcommand(word) {
+            path.push(below.get_name().to_owned());
+            command = below;
+        } else if !word.starts_with('-') {
+            break;
+        }
     }
+    path
+}
+
+/// Flags that may stand before a command, with a word that is none.
+const GLOBAL_WITH_VALUE: [&str; 3] = ["--state-dir", "--cache-size", "--format"];
+
+/// How the command that was given is used.
+fn usage(cli: &mut clap::Command, path: &[String]) -> StyledStr {
+    let given = path
+        .iter()
+        .try_fold(cli, |command, name| command.find_subcommand_mut(name));
+    given.map(clap::Command::render_usage).unwrap_or_default()
 }
 
 fn run_forgotten(
@@ -150,23 +179,95 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_other_tools_have_their_hint_and_no_other() {
-        for (word, expected) in [
-            ("kill", "tidemill cancel ID"),
-            ("stop", "tidemill cancel ID"),
-            ("ls", "tidemill ps"),
-            ("list", "tidemill ps"),
-            ("rm", "TIDEMILL_KEEP_FOR"),
-            ("prune", "TIDEMILL_KEEP_FOR"),
-            ("exec", "tidemill run --tty"),
+    fn commands_without_a_job_have_hints_of_their_own() {
+        for (line, expected, usage) in [
+            (&["image", "rm", "-f", "a"][..], "leave it out", "image rm"),
+            (
+                &["image", "remove", "--force", "a"],
+                "leave it out",
+                "image rm",
+            ),
+            (&["image", "ls", "-q"], "--format json", "image ls"),
+            (
+                &["image", "import", "--tag", "a", "b"],
+                "--name REF",
+                "image import",
+            ),
+            (&["cache", "prune", "-a"], "write --all", "cache prune"),
+            (&["cache", "prune", "-f"], "--dry-run", "cache prune"),
+            (
+                &["--state-dir", "image", "cache", "prune", "-f"],
+                "--dry-run",
+                "cache prune",
+            ),
+            (&["ps", "-a"], "leave it out", "ps"),
+            (&["ps", "-n", "5"], "--limit N", "ps"),
+            (&["logs", "-n", "5", "last"], "--tail N", "logs"),
+            (&["logs", "-n5", "run"], "--tail N", "logs"),
         ] {
-            let (hint, text) = said(&[word, "x"]);
+            let (hint, text) = said(line);
+            let hint = hint.unwrap_or_else(|| panic!("{line:?}: {text}"));
+            assert!(hint.contains(expected), "{line:?}: {hint}");
+            assert!(!text.contains("tip:"), "{line:?}: {text}");
+            assert!(
+                text.contains(&format!("Usage: tidemill {usage} ")),
+                "{line:?}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_flag_shows_how_its_own_command_is_used() {
+        for (line, usage) in [
+            (&["cache", "prune", "--frob"][..], "cache prune"),
+            (&["image", "pull", "a", "b"], "image pull"),
+            (&["cache", "--frob"], "cache"),
+            (&["--frob"], ""),
+        ] {
+            let (_, text) = said(line);
+            let usage = format!("Usage: tidemill {usage}");
+            assert!(text.contains(usage.trim_end()), "{line:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_hint_is_for_a_command_that_there_is_and_no_flag_of_ours() {
+        other_tools::check(&Cli::command());
+    }
+
+    #[test]
+    fn commands_of_other_tools_have_their_hint_and_no_other() {
+        for (line, expected) in [
+            (&["kill"][..], "tidemill cancel ID"),
+            (&["stop"], "tidemill cancel ID"),
+            (&["ls"], "tidemill ps"),
+            (&["list"], "tidemill ps"),
+            (&["rm"], "TIDEMILL_KEEP_FOR"),
+            (&["prune"], "TIDEMILL_KEEP_FOR"),
+            (&["exec"], "tidemill run --tty"),
+            (&["login"], "docker login"),
+            (&["logout"], "skopeo login --compat-auth-file"),
+            (&["build"], "tidemill image import -"),
+            (&["push"], "skopeo copy"),
+            (&["save"], "skopeo copy"),
+            (&["commit"], "--layer command:SCRIPT"),
+            (&["system"], "tidemill cache du"),
+            (&["volume"], "--workspace DIR --write"),
+            (&["info"], "tidemill doctor"),
+            (&["image", "prune"], "tidemill cache prune,"),
+            (&["image", "push"], "skopeo copy"),
+            (&["cache", "clear"], "tidemill cache prune --all"),
+            (&["cache", "clean"], "tidemill cache prune --all"),
+            (&["cache", "df"], "tidemill cache du"),
+        ] {
+            let (hint, text) = said(&[line, &["x"]].concat());
             assert!(
                 hint.is_some_and(|hint| hint.contains(expected)),
-                "{word}: {text}"
+                "{line:?}: {text}"
             );
-            assert!(!text.contains("tip:"), "{word}: {text}");
+            assert!(!text.contains("tip:"), "{line:?}: {text}");
         }
+        assert_eq!(said(&["image", "sh"]).0, None);
         let (hint, text) = said(&["run", "--mem", "1GiB", "true"]);
         assert_eq!(hint.as_deref(), Some("write --memory SIZE"), "{text}");
     }

@@ -59,10 +59,29 @@ impl Images {
 pub(super) fn unknown(text: &str, all: &[Named]) -> Failure {
     let message = format!("there is no image `{}` here", text.escape_debug());
     let failure = Failure::new(FailureKind::Usage, message);
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() < DIGITS_MIN && text.bytes().all(is_digit) {
+        return failure.hint(format!(
+            "the beginning of a digest has {DIGITS_MIN} digits at least; `tidemill image ls` shows them"
+        ));
+    }
     let names: Vec<String> = all.iter().map(|named| named.reference.to_short()).collect();
     match nearest(text, names.iter().map(String::as_str)) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None if all.is_empty() => failure.hint("there is none yet: tidemill image pull REF"),
         None => failure.hint("`tidemill image ls` lists them; `tidemill image pull` fetches one"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_digits_are_told_from_a_name_that_is_unknown() {
+        assert!(unknown("1d", &[]).hints[0].contains("4 digits at least"));
+        for text in ["debian", "1d2e", "1g"] {
+            assert!(unknown(text, &[]).hints[0].contains("image pull"), "{text}");
+        }
     }
 }
