@@ -207,7 +207,14 @@ fn is_tag(tag: &str) -> bool {
             .all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
 }
 
+/// The platform with its system, which is Linux where the text has an architecture alone.
 pub(super) fn check_platform(place: &str, text: &str, findings: &mut Findings) -> String {
+    let whole = if text.contains('/') || text == "linux" {
+        text.to_owned()
+    } else {
+        format!("linux/{text}")
+    };
+    let text = whole.as_str();
     let parts: Vec<&str> = text.split('/').collect();
     let word = |part: &&str| {
         !part.is_empty()
@@ -221,7 +228,7 @@ pub(super) fn check_platform(place: &str, text: &str, findings: &mut Findings) -
             .error(DiagnosticCode::ImageForm, place, message)
             .hint("write OS/ARCHITECTURE[/VARIANT], for example linux/arm64 or linux/arm/v7");
     }
-    text.to_owned()
+    whole
 }
 
 #[cfg(test)]

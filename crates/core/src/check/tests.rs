@@ -206,6 +206,10 @@ fn an_oci_image_may_bring_its_own_command() {
         (spec.user, spec.user_name.as_deref()),
         (None, Some("web:www"))
     );
+    for (platform, whole) in [("arm64", "linux/arm64"), ("linux/arm/v7", "linux/arm/v7")] {
+        let spec = accepts(&json!({ "image": "oci:a", "platform": platform }));
+        assert_eq!(spec.image, oci("a", Some(whole)));
+    }
     let spec = accepts(&json!({ "image": "oci:a", "program": "sh", "user": 1 }));
     assert_eq!(
         (spec.program.as_str(), spec.entrypoint),

@@ -270,7 +270,7 @@ fn a_layer_with_mistakes_is_told_where_and_what() {
         (json!("oci:Debian"), "/layers/0 image_form"),
         (json!("oci:./image.tar=/a"), "/layers/0 image_form"),
         (
-            json!({ "kind": "oci", "reference": "a", "platform": "arm64" }),
+            json!({ "kind": "oci", "reference": "a", "platform": "linux" }),
             "/layers/0/platform image_form",
         ),
         (
