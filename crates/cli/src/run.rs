@@ -6,6 +6,7 @@
 //!
 //! Start reading at [`run`], then [`watch`].
 
+mod advice;
 mod around;
 mod descriptor;
 mod event_lines;
@@ -22,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidemill_core::job::Stdin;
-use tidemill_core::{Attempt, ExecutionId, GrantRequest, JobSpec, ReasonCode, signal_name};
+use tidemill_core::{Attempt, ExecutionId, JobSpec, ReasonCode, signal_name};
 use tidemill_hub::{Hub, NewJob};
 use tidemill_image::HostView;
 use tidemill_ledger::Snapshot;
@@ -261,6 +262,8 @@ fn close(snapshot: &Snapshot, spec: &JobSpec, interrupt: Option<Interrupt>, ui: 
         ui.note(&format!("warning: {}", crate::ui::plain(&warning)));
     }
     let reason = snapshot.reason.as_ref();
+    let is_no_program = reason.is_some_and(|reason| reason.code == ReasonCode::ProgramNotFound);
+    let advice = advice::after(snapshot, spec, tidemill_sandbox::has_sub_ids);
     let says_more = died_unexpectedly(snapshot)
         || reason.is_some_and(|reason| {
             !record::tells_nothing_more(reason.code) || reason.hint.is_some()
@@ -270,20 +273,18 @@ fn close(snapshot: &Snapshot, spec: &JobSpec, interrupt: Option<Interrupt>, ui: 
             snapshot.state == tidemill_core::State::Succeeded,
             &record::closing(snapshot),
         );
-        if let Some(hint) = reason.and_then(|reason| reason.hint.as_deref()) {
+        let hint = reason.and_then(|reason| reason.hint.as_deref());
+        // What says where to find a program is no help for an image.
+        if let Some(hint) = hint
+            && !(advice.is_some() && is_no_program)
+        {
             ui.note(&format!("hint: {}", crate::ui::plain(hint)));
         }
     }
-    let is_root = spec.user.is_some_and(|user| user.uid == 0);
-    let is_by_name = is_root && !spec.grants.contains(&GrantRequest::Root);
-    if is_by_name && reason.is_some_and(|reason| reason.code == ReasonCode::Exit) {
-        ui.note(&format!("hint: {ROOT_BY_NAME}"));
+    if let Some(advice) = advice {
+        ui.note(&format!("hint: {}", crate::ui::plain(&advice)));
     }
 }
-
-/// What a program that ran as user 0 may have failed for.
-const ROOT_BY_NAME: &str = "user 0 in a sandbox is root by name and has no capabilities: for chown, su and \
-                            package managers that change users add --grant root";
 
 /// Signals by which programs end each other, or themselves, without a defect.
 const ORDINARY_ENDS: [&str; 3] = ["SIGPIPE", "SIGINT", "SIGTERM"];

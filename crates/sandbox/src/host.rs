@@ -291,6 +291,11 @@ fn sub_id_ranges() -> Check {
     }
 }
 
+/// True if jobs can have more than one user id: this is root, or a user with sub-ids that can be mapped.
+pub fn has_sub_ids() -> bool {
+    sub_id_ranges().state == CheckState::Ok
+}
+
 /// What gives a user sub-ids that nobody has.
 fn sub_ids_fix(name: &str) -> String {
     let files = ["/etc/subuid", "/etc/subgid"].map(fs::read_to_string);

@@ -45,7 +45,7 @@ mod victim;
 mod warden;
 
 pub use cgroup::{CgroupFigures, CgroupPlaces, Controller};
-pub use host::{Check, CheckState, HostSupport, probe_host};
+pub use host::{Check, CheckState, HostSupport, has_sub_ids, probe_host};
 pub use identity::{Identity, JOB_ID_BASE, JOB_ID_COUNT};
 pub use init::DRAIN;
 pub use launcher::{Killer, LAUNCHER_ARG, Launcher, LauncherConfig, LauncherError, Sandbox};
