@@ -69,6 +69,12 @@ pub enum ImportError {
         /// What it is, or lacks.
         problem: String,
     },
+    /// The source is an archive of a root file system, which is no image.
+    #[error("`{path}` is an archive of a root file system, not of an image")]
+    RootArchive {
+        /// The source.
+        path: PathBuf,
+    },
     /// An entry of the source is not acceptable.
     #[error("`{entry}` in `{path}` {problem}")]
     Entry {
@@ -144,6 +150,13 @@ impl ImportError {
                  file system"
                     .to_owned()
             }
+            Self::RootArchive { path } if path.as_os_str() == "-" => {
+                "unpack it, and import the directory".to_owned()
+            }
+            Self::RootArchive { path } => format!(
+                "run in it as it is: tidemill run --image tar:{}; or unpack it, and import the directory",
+                path.display().to_string().escape_debug()
+            ),
             Self::Entry { .. } | Self::Absent { .. } => {
                 "the source is damaged; save or copy the image again".to_owned()
             }
@@ -272,6 +285,11 @@ impl Import<'_> {
         }
         if archive.open(docker::MANIFEST)?.is_some() {
             return self.docker(archive);
+        }
+        if archive.has_root() {
+            return Err(ImportError::RootArchive {
+                path: self.source.to_owned(),
+            });
         }
         Err(self.not_an_image("it has neither an `index.json` nor a `manifest.json`"))
     }

@@ -33,6 +33,14 @@ pub(super) fn pull(
     output: &mut Output,
     ui: &Ui,
 ) -> Result<u8, Failure> {
+    if let Some(name) = prefixed(&args.reference) {
+        let message = format!(
+            "`{}` has a prefix, and the image of a registry is written without one here",
+            args.reference.escape_debug()
+        );
+        return Err(Failure::new(FailureKind::Usage, message)
+            .hint(format!("write {}", name.escape_debug())));
+    }
     let reference = reference(&args.reference)?;
     let platform = platform(args.platform.as_deref())?;
     let started = Instant::now();
@@ -50,6 +58,15 @@ pub(super) fn pull(
         line(&pulled.named, &pulled.image)
     })?;
     Ok(0)
+}
+
+/// What is left of a reference without what other places put before it: `oci:` of --image, `docker://` of
+/// skopeo and podman, or the `https://` of a browser.
+fn prefixed(text: &str) -> Option<&str> {
+    ["oci:", "docker://", "https://", "http://"]
+        .iter()
+        .find_map(|prefix| text.strip_prefix(prefix))
+        .filter(|name| !name.is_empty())
 }
 
 /// Pulls an image while people see how far it is.
@@ -130,4 +147,23 @@ pub(crate) fn not_pulled(name: &str, error: &PullError) -> Failure {
     Failure::new(FailureKind::Unable, format!("cannot pull {name}"))
         .because(error)
         .hint(error.hint())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_of_other_places_is_told_from_a_registry() {
+        for (text, name) in [
+            ("oci:debian:12", Some("debian:12")),
+            ("docker://ghcr.io/a/b", Some("ghcr.io/a/b")),
+            ("https://ghcr.io/a/b", Some("ghcr.io/a/b")),
+            ("oci", None),
+            ("docker:27", None),
+            ("localhost:5000/oci:1", None),
+        ] {
+            assert_eq!(prefixed(text), name, "{text}");
+        }
+    }
 }

@@ -40,6 +40,10 @@ const FOREIGN: &[(&[u8], &str)] = &[
     (b"PK\x03\x04", "zip"),
 ];
 
+/// Directories of a root file system, at its top (Filesystem Hierarchy Standard 3.0, 3.2). One with a program
+/// has two of them or more.
+const ROOT_DIRS: [&str; 6] = ["bin", "etc", "lib", "sbin", "usr", "var"];
+
 /// A tar archive and where its files are.
 #[derive(Debug)]
 pub(super) struct Archive {
@@ -156,6 +160,19 @@ impl Archive {
             read.set(0);
         }
         Ok(archive)
+    }
+
+    /// True if it holds files or links in two of the directories of a root file system.
+    pub(super) fn has_root(&self) -> bool {
+        let mut names = self.entries.keys().map(String::as_str);
+        let has = |top: &str, name: &str| name.split('/').next() == Some(top);
+        let first = names.find_map(|name| ROOT_DIRS.into_iter().find(|top| has(top, name)));
+        first.is_some_and(|first| {
+            names.any(|name| {
+                let mut others = ROOT_DIRS.into_iter().filter(|top| *top != first);
+                others.any(|top| has(top, name))
+            })
+        })
     }
 
     fn not_a_tar(&self, error: &io::Error) -> ImportError {

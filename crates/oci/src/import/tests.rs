@@ -382,6 +382,18 @@ fn what_is_no_image_is_told_what_it_is() {
     place.archive("other.tar", &[("etc/passwd", b"x")]);
     assert!(place.refused("other.tar", None).contains("has neither"));
     place.archive(
+        "root.tar",
+        &[("etc/passwd", b"x"), ("bin/sh", b"x"), ("a", b"")],
+    );
+    let error = place.refused("root.tar", None);
+    assert!(
+        error.ends_with("is an archive of a root file system, not of an image"),
+        "{error}"
+    );
+    let hint = |path: &str| ImportError::RootArchive { path: path.into() }.hint();
+    assert!(hint("root.tar").contains("tidemill run --image tar:root.tar; or unpack it"));
+    assert!(!hint("-").contains("tar:"));
+    place.archive(
         "circle.tar",
         &[("oci-layout -> a", b""), ("a -> oci-layout", b"")],
     );
