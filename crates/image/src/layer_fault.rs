@@ -33,6 +33,8 @@ pub enum LayerFault {
     IsDir {
         /// The path.
         path: String,
+        /// True for a link, false for a file.
+        is_link: bool,
     },
     /// A directory is to be made where a file is.
     #[error(
@@ -119,7 +121,13 @@ impl LayerFault {
                 format!("begin the pattern with `{strip}/`, exclude that file, or leave `strip` out")
             }
             Self::Braces { .. } => "write `{a,b}` for one path with `a` and one with `b`".into(),
-            Self::IsDir { path } => format!("write {path}/ for a directory, or choose another path"),
+            Self::IsDir { path, is_link: false } => {
+                format!("write {path}/ for a directory, or choose another path")
+            }
+            Self::IsDir { path, is_link: true } => format!(
+                "say where the link itself is to be, for example {}/NAME",
+                path.trim_end_matches('/')
+            ),
             Self::IsFile { path } => format!(
                 "write {} for an empty file in its place, or choose another path",
                 path.trim_end_matches('/')
@@ -165,5 +173,26 @@ impl LayerFault {
             | Self::LibraryMissing { .. }
             | Self::TooManyLibraries { .. } => ReasonCode::Layer,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_would_replace_a_directory_is_not_taken_for_a_stub() {
+        let hint = |is_link| {
+            let path = "/etc".to_owned();
+            LayerFault::IsDir { path, is_link }.hint()
+        };
+        assert_eq!(
+            hint(false),
+            "write /etc/ for a directory, or choose another path"
+        );
+        assert_eq!(
+            hint(true),
+            "say where the link itself is to be, for example /etc/NAME"
+        );
     }
 }

@@ -205,6 +205,7 @@ fn find_place(
         Placed::File | Placed::Link(_) if is_dir(&here) => {
             return Err(PlanError::Layer(LayerFault::IsDir {
                 path: path.to_owned(),
+                is_link: matches!(what, Placed::Link(_)),
             }));
         }
         Placed::Dir | Placed::File | Placed::Link(_) => {}

@@ -124,7 +124,9 @@ impl LayerCommands {
             StopNote::default(),
             host_memory(),
         );
-        let Some(mut reason) = outgrown.or(verdict.completion.reason) else {
+        let judged = verdict.completion.reason;
+        let judged = judged.map(|reason| for_a_layer(reason, ended.network_missed));
+        let Some(mut reason) = outgrown.or(judged) else {
             return Ok(());
         };
         if !told.trim().is_empty() {
@@ -132,6 +134,18 @@ impl LayerCommands {
         }
         Err(of_command(spec, reason))
     }
+}
+
+/// What a command that failed may have failed for. A network would make its output another each time.
+const NO_NETWORK: &str = "it looked for a network, and the command of a layer never has one: fetch what it needs \
+                          before, and lay it under it with an earlier layer, such as file:SRC=DEST";
+
+/// The reason as it is for a command that cannot be given a network.
+fn for_a_layer(reason: Reason, network_missed: bool) -> Reason {
+    if network_missed && matches!(reason.code, ReasonCode::Exit | ReasonCode::Signal) {
+        return reason.with_hint(NO_NETWORK);
+    }
+    reason
 }
 
 /// The directory on the host that a command leaves its output in.
@@ -166,4 +180,22 @@ fn tail(mut output: Box<dyn Output>, is_over: &AtomicBool) -> String {
         }
     }
     String::from_utf8_lossy(&last).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_give_a_layers_command_a_network() {
+        let hint = |code, missed| {
+            let reason =
+                Reason::new(code, "it failed").with_hint("--net host gives it this machine's");
+            for_a_layer(reason, missed).hint.unwrap_or_default()
+        };
+        assert!(hint(ReasonCode::Exit, true).contains("file:SRC=DEST"));
+        assert!(!hint(ReasonCode::Exit, true).contains("--net"));
+        assert!(hint(ReasonCode::Memory, true).contains("--net host gives"));
+        assert!(hint(ReasonCode::Exit, false).contains("--net host gives"));
+    }
 }

@@ -32,7 +32,8 @@ impl Lacks {
         let owners = if self.large_ids {
             "entries belong to nobody instead of their owners: only ids up to 65535 can be kept"
         } else {
-            "entries belong to the caller instead of their owners: only root can give files away"
+            "entries belong to the caller instead of their owners: to give files away takes root or sub-ids \
+             (`tidemill doctor` says how to get them)"
         };
         [
             (

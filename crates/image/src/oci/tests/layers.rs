@@ -195,7 +195,8 @@ fn without_rights_what_cannot_be_kept_is_told() {
     assert_eq!(
         world.lacks(&layers),
         [
-            "2 entries belong to the caller instead of their owners: only root can give files away",
+            "2 entries belong to the caller instead of their owners: to give files away takes root or sub-ids \
+             (`tidemill doctor` says how to get them)",
             "1 extended attributes could not be kept",
         ]
     );
