@@ -106,6 +106,10 @@ fn pruning_does_what_its_flags_say(#[case] mode: Mode) {
         let then = lock.metadata().unwrap().modified().unwrap() - Duration::from_hours(2);
         lock.set_modified(then).unwrap();
     }
+    let old = cache(&world, &["prune", "--unused-for", "1h"]);
+    assert!(tree_of(&old, "second.tar").is_some(), "{old}");
+    let left = cache(&world, &["ls"]);
+    assert_eq!(trees(&left), 0, "{left}");
     run(&world, &layers[0], "true");
     let all = cache(&world, &["prune", "--cache-size", "1MiB"]);
     let floor = cache(&world, &["du", "--cache-size", "1MiB"])["floor_bytes"].clone();
@@ -113,10 +117,6 @@ fn pruning_does_what_its_flags_say(#[case] mode: Mode) {
         all["left_bytes"].as_u64().unwrap() >= floor.as_u64().unwrap(),
         "the bound alone leaves the floor: {all}"
     );
-    let old = cache(&world, &["prune", "--unused-for", "1h"]);
-    assert!(tree_of(&old, "second.tar").is_some(), "{old}");
-    let left = cache(&world, &["ls"]);
-    assert_eq!(trees(&left), 0, "{left}");
 }
 
 #[rstest]
