@@ -110,6 +110,28 @@ fn one_that_may_not_be_written_is_said_with_the_path(#[case] mode: Mode) {
     );
 }
 
+/// Whoever owns a state directory may put links into it; and what root wrote there its owner could not change.
+#[test]
+fn root_does_not_work_in_the_state_of_another_user() {
+    let (Some(theirs), Some(roots)) = (World::new(Mode::Rootless), World::new(Mode::Root)) else {
+        return;
+    };
+    if !Mode::suite_is_root() {
+        skip("only root can try it");
+        return;
+    }
+    assert_eq!(theirs.job("true").run().code, 0);
+    for command in [&["run", "--", "true"][..], &["cache", "prune"], &["ps"]] {
+        let done = roots
+            .command(command)
+            .variable("TIDEMILL_STATE", theirs.state())
+            .run();
+        assert_eq!((done.code, done.out().as_str()), (125, ""), "{done}");
+        assert!(done.err().contains("belongs to user"), "{done}");
+    }
+    assert_eq!(theirs.job("true").run().code, 0);
+}
+
 #[rstest]
 #[case::root(Mode::Root)]
 #[case::rootless(Mode::Rootless)]

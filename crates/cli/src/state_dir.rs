@@ -4,9 +4,11 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use tidemill_hub::StateDir;
+
 use crate::failure::{Failure, FailureKind};
 
-/// The state directory, as an absolute path. It need not be there yet.
+/// The state directory, as an absolute path. It need not be there yet, and is nobody else's.
 pub(crate) fn state_dir(flag: Option<&Path>) -> Result<PathBuf, Failure> {
     let chosen = choose(flag, |name| env::var_os(name)).ok_or_else(|| {
         Failure::new(
@@ -15,10 +17,13 @@ pub(crate) fn state_dir(flag: Option<&Path>) -> Result<PathBuf, Failure> {
         )
         .hint("set HOME, or name a directory with --state-dir or TIDEMILL_STATE")
     })?;
-    std::path::absolute(&chosen).map_err(|error| {
+    let path = std::path::absolute(&chosen).map_err(|error| {
         let message = format!("`{}` cannot be the state directory", chosen.display());
         Failure::new(FailureKind::State, message).because(&error)
-    })
+    })?;
+    StateDir::check_owner(&path)
+        .map_err(|error| Failure::new(FailureKind::State, error.to_string()).hint(error.hint()))?;
+    Ok(path)
 }
 
 /// An empty variable counts as unset, and a relative `XDG_STATE_HOME` is ignored, as the XDG base

@@ -1,6 +1,6 @@
 //! The state directory: what is in it, and making it.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -92,14 +92,7 @@ impl StateDir {
                 });
             }
             Ok(metadata) => {
-                let uid = rustix::process::geteuid().as_raw();
-                if metadata.uid() != uid && uid != 0 {
-                    return Err(StateDirError::NotYours {
-                        path: path.to_owned(),
-                        owner: metadata.uid(),
-                        uid,
-                    });
-                }
+                is_own(path, &metadata)?;
                 if metadata.mode() & OTHERS != 0 {
                     close_to_others(path)?;
                 }
@@ -112,6 +105,19 @@ impl StateDir {
         Ok(Self {
             path: path.to_owned(),
         })
+    }
+
+    /// Makes sure that a state directory that is there is the caller's own, root or not: its owner may have put
+    /// links into it, and could not change what somebody else wrote there.
+    ///
+    /// # Errors
+    /// If it is somebody else's.
+    pub fn check_owner(path: &Path) -> Result<(), StateDirError> {
+        match fs::metadata(path) {
+            Ok(metadata) => is_own(path, &metadata),
+            // Whoever makes it, or opens it, is told why it cannot be.
+            Err(_) => Ok(()),
+        }
     }
 
     /// The directory itself.
@@ -153,6 +159,18 @@ impl StateDir {
 /// Makes a directory that only its owner may use, with those above it.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn is_own(path: &Path, metadata: &Metadata) -> Result<(), StateDirError> {
+    let uid = rustix::process::geteuid().as_raw();
+    if metadata.uid() == uid {
+        return Ok(());
+    }
+    Err(StateDirError::NotYours {
+        path: path.to_owned(),
+        owner: metadata.uid(),
+        uid,
+    })
 }
 
 /// A directory that is empty or has our database may be closed; any other is somebody's.
