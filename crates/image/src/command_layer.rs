@@ -66,8 +66,9 @@ impl CommandLayer {
         job.image = spec.image.clone();
         job.layers = spec.layers[..index].to_vec();
         job.env.clone_from(env);
-        // What it writes is bounded as what its job writes; nothing of what it makes depends on that.
-        job.limits.disk = spec.limits.disk;
+        // It is bounded as its job is; nothing of what it makes depends on that.
+        job.limits = spec.limits;
+        job.limits.timeout = None;
         Some(Self { spec: job })
     }
 

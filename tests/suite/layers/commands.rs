@@ -166,3 +166,26 @@ fn explaining_runs_nothing_and_shows_what_ran(#[case] mode: Mode) {
         digest
     );
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_command_is_bounded_as_its_job_is(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    let script = "n=0; while [ $n -lt 40 ]; do sleep 60 & n=$((n+1)); done; echo $n > started";
+    let layer = format!("command:{script}");
+    let done = world
+        .job("cat /started")
+        .args(["--no-workspace", "--pids", "20", "--layer", &layer])
+        .run();
+    // Either the shell gave up, or it started no more than it may.
+    let started: u32 = done.out().trim().parse().unwrap_or(0);
+    assert!(started < 20, "{done}");
+    let many = world
+        .job("cat /started")
+        .args(["--no-workspace", "--pids", "200", "--layer", &layer])
+        .run();
+    assert_eq!((many.code, many.out().trim()), (0, "40"), "{many}");
+}
