@@ -21,7 +21,7 @@ use tidemill_core::root::Owners;
 use tidemill_core::{Attributes, ByteSize, Digest};
 
 use self::xattrs::{Kept, Xattrs};
-use crate::glob::{LOOKED_AT_MAX, Matches, identity, open_plain};
+use crate::glob::{LOOKED_AT_MAX, Matches, content_identity, identity, open_plain};
 use crate::layer::is_state;
 use crate::link_xattrs;
 use crate::plan::PlanError;
@@ -68,6 +68,8 @@ struct Copied {
     owner: (u32, u32),
     mtime: (i64, i64),
     identity: String,
+    content_identity: String,
+    links: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +104,19 @@ impl Copied {
             owner: (metadata.uid(), metadata.gid()),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
             identity: identity(metadata),
+            content_identity: content_identity(metadata),
+            links: metadata.nlink(),
         })
+    }
+}
+
+impl Copied {
+    /// True if what is there now is what was there. Another name for a file, which the store may give it for
+    /// somebody else meanwhile, is no change of it but of the time of its last change.
+    fn is_still(&self, now: &Metadata) -> bool {
+        let is_linked = now.is_file() && now.nlink() != self.links;
+        identity(now) == self.identity
+            || is_linked && content_identity(now) == self.content_identity
     }
 }
 
@@ -331,7 +345,7 @@ impl Copies {
                 },
             })?;
             let now = fs::symlink_metadata(&entry.from);
-            let now = now.ok().filter(|now| identity(now) == entry.identity);
+            let now = now.ok().filter(|now| entry.is_still(now));
             let Some(now) = now else {
                 return Err(GatherError::Changed {
                     path: entry.from.clone(),

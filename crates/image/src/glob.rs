@@ -82,15 +82,23 @@ impl Match {
 /// Everything that tells one content of a file from another, short of reading it.
 pub(crate) fn identity(metadata: &Metadata) -> String {
     format!(
-        "{} {} {} {} {}.{} {}.{}",
+        "{} {}.{}",
+        content_identity(metadata),
+        metadata.ctime(),
+        metadata.ctime_nsec(),
+    )
+}
+
+/// The same, but for the time of the last change, which another name of the file changes too.
+pub(crate) fn content_identity(metadata: &Metadata) -> String {
+    format!(
+        "{} {} {} {} {}.{}",
         metadata.dev(),
         metadata.ino(),
         metadata.len(),
         metadata.mode(),
         metadata.mtime(),
         metadata.mtime_nsec(),
-        metadata.ctime(),
-        metadata.ctime_nsec(),
     )
 }
 

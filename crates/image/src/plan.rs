@@ -92,6 +92,8 @@ fn plan_with(
     files.extend(tools.files.iter().cloned());
     // Nothing is written into what was asked for as it is on the host.
     files.retain(|file| !binds.cover(&file.path, &stack));
+    // A file that is a layer by itself is mounted in its place, and is what was asked for.
+    files.retain(|file| stack.mounts.iter().all(|mount| mount.dest != file.path));
     for file in &files {
         fit::check_file(&stack, &file.path)?;
     }

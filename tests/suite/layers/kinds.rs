@@ -230,3 +230,24 @@ fn what_the_sandbox_makes_is_there_beside_a_layer(#[case] mode: Mode) {
         "{done}"
     );
 }
+
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_user_database_of_the_jobs_own_is_what_it_asked_for(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    world.write("passwd", "only:x:4321:4321::/:/bin/sh\n");
+    world.write("group", "only:x:4321:\n");
+    let done = world
+        .job("cat /etc/passwd /etc/group")
+        .args(["--layer", "file:passwd=/etc/passwd"])
+        .args(["--layer", "file:group=/etc/group"])
+        .run();
+    assert_eq!(
+        (done.code, done.out().as_str()),
+        (0, "only:x:4321:4321::/:/bin/sh\nonly:x:4321:\n"),
+        "{done}"
+    );
+}
