@@ -203,6 +203,17 @@ impl Names {
                 needed.extend(index.parse::<OciDigest>());
             }
             if let Ok(descriptor) = Descriptor::deserialize(value) {
+                let blob = fs::metadata(self.content.path(&descriptor.digest));
+                if blob.is_ok_and(|blob| blob.len() != descriptor.size) {
+                    // One of the two is wrong, and by the other it would lead nowhere.
+                    return Err(NamesError::Malformed {
+                        path: self.path().display().to_string(),
+                        problem: format!(
+                            "the size that it has for {} is not that of the blob; `tidemill cache verify` tells which is wrong",
+                            descriptor.digest
+                        ),
+                    });
+                }
                 self.follow(&descriptor, &mut needed, DEPTH_MAX);
             }
         }
@@ -285,8 +296,13 @@ fn damage((index, value): (usize, &Value)) -> Option<String> {
         let parsed = name.parse::<Reference>();
         parsed.is_ok_and(|parsed| parsed.to_string() == name)
     };
+    let annotations = &value["annotations"];
+    let are_none = annotations.is_null() || annotations.is_object();
+    let is_word = annotations[REF_NAME].is_null() || name.is_some();
     let problem = match (value.is_object(), Descriptor::deserialize(value)) {
         (false, _) => "it is not an object".to_owned(),
+        (true, _) if !are_none => "its `annotations` are not an object".to_owned(),
+        (true, _) if !is_word => format!("its `{REF_NAME}` is not a text"),
         (true, Err(error)) if name.is_some_and(is_ours) => shown(&error),
         (true, _) => return None,
     };

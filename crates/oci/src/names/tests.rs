@@ -153,6 +153,14 @@ fn a_damaged_entry_is_told_with_its_place_and_costs_no_blob() {
             "entry 1 of `manifests`: it is not an object",
         ),
         (String::new(), "line 1 column 0"),
+        (
+            whole.replacen(r#""annotations":{"#, r#""annotations":[],"else":{"#, 1),
+            "entry 1 of `manifests`: its `annotations` are not an object",
+        ),
+        (
+            whole.replacen(r#""docker.io/library/a:latest""#, "7", 1),
+            "is not a text",
+        ),
     ] {
         fs::write(names.path(), &damaged).unwrap();
         let error = names.list().unwrap_err();
@@ -164,6 +172,11 @@ fn a_damaged_entry_is_told_with_its_place_and_costs_no_blob() {
         assert_eq!(fs::read_to_string(names.path()).unwrap(), damaged);
         assert_eq!(content.list().unwrap(), blobs);
     }
+    // By another size it would lead nowhere.
+    fs::write(names.path(), whole.replacen(r#""size":"#, r#""size":1"#, 1)).unwrap();
+    let error = names.collect().unwrap_err();
+    assert!(error.to_string().contains("index.json"), "{error}");
+    assert_eq!(content.list().unwrap(), blobs);
     fs::write(names.path(), whole).unwrap();
     assert_eq!(names.list().unwrap().len(), 2);
 }
