@@ -8,6 +8,7 @@ mod kinds;
 mod libraries;
 mod marks;
 mod mistakes;
+mod own_files;
 mod told;
 
 use serde_json::Value;

@@ -10,6 +10,7 @@ mod fetched;
 mod layers;
 mod locked;
 mod made;
+mod own_layers;
 mod refused;
 mod removed;
 mod together;

@@ -5,6 +5,7 @@
 //! tracker can have it built once for all jobs.
 
 mod add;
+mod error;
 mod order;
 
 use std::fmt;
@@ -14,24 +15,25 @@ use std::sync::Arc;
 
 use tidemill_core::job::JobSpec;
 use tidemill_core::oci::OciDigest;
-use tidemill_core::{Attributes, Digest, Layer, Reason};
+use tidemill_core::{Attributes, Digest, Layer};
 
-use crate::archive::{Archive, ArchiveError};
+use crate::archive::Archive;
 use crate::command_layer::CommandLayer;
-use crate::copies::{Copies, GatherError};
+use crate::copies::Copies;
 use crate::glob::{Matches, Patterns};
 use crate::host_view::HostView;
 use crate::layer_fault::LayerFault;
-use crate::oci::{ImageLayers, ImageName, ImageTreeError, image_tree_name};
+use crate::oci::{ImageLayers, ImageName, image_tree_name};
 use crate::overlay::{Way, walk};
-use crate::own_image;
+use crate::own_image::{self, OwnRecipe, OwnTrees};
 use crate::plan::PlanError;
 use crate::shared_libs;
 use crate::source::{canonical_dir, canonical_file, owner, refuse_state};
-use crate::tree_store::{TreeStore, TreeStoreError};
-use crate::unpack::{self, UnpackError, UnpackLimits};
+use crate::tree_store::TreeStore;
+use crate::unpack::{self, UnpackLimits};
 
 pub(crate) use add::{add_all, whole};
+pub use error::LayerError;
 pub use order::{OrderError, build_order};
 
 /// Matches of a glob that are mounted one by one; more become a tree.
@@ -55,10 +57,12 @@ enum Recipe {
     Command(Arc<CommandLayer>),
     /// A tree that was built before.
     Built,
-    /// Another tree, as a job of this user sees it that is the caller itself.
+    /// Another tree, as a job of this user sees it that is the caller itself; a name is the one of the
+    /// accounts, or of the tree itself.
     Own {
         tree: Box<LayerKey>,
         user: String,
+        accounts: Option<Box<LayerKey>>,
     },
     /// What another tree has in a directory, with other attributes.
     Dress {
@@ -141,14 +145,32 @@ impl LayerKey {
         }
     }
 
-    /// The tree that this one is made of, if it has to be built before.
-    pub fn made_of(&self) -> Option<&Self> {
-        match &self.recipe {
+    /// The trees that have to be built before this one is.
+    pub fn made_of(&self) -> impl Iterator<Item = &Self> {
+        let (tree, accounts) = match &self.recipe {
             Recipe::Dress { tree, .. } if tree.command().is_some() || tree.image().is_some() => {
-                Some(tree)
+                (Some(tree), None)
             }
-            Recipe::Own { tree, .. } => Some(tree),
-            _ => None,
+            Recipe::Own { tree, accounts, .. } => (Some(tree), accounts.as_ref()),
+            _ => (None, None),
+        };
+        tree.into_iter().chain(accounts).map(|tree| &**tree)
+    }
+
+    /// The OCI image whose files the tree has, whatever was done with them.
+    pub fn image_below(&self) -> Option<&ImageName> {
+        match &self.recipe {
+            Recipe::Dress { tree, .. } | Recipe::Own { tree, .. } => tree.image_below(),
+            _ => self.image(),
+        }
+    }
+
+    /// True if the files of the tree belong to more than whoever builds it.
+    pub(crate) fn has_owners(&self) -> bool {
+        match &self.recipe {
+            Recipe::Copy(_) => self.order.is_some(),
+            Recipe::Command(_) => false,
+            _ => true,
         }
     }
 
@@ -164,25 +186,28 @@ impl LayerKey {
     }
 
     /// The key of this tree as a job of this user sees it that is the caller itself.
-    pub(crate) fn for_user(self, user: &str) -> Self {
+    pub(crate) fn for_user(self, user: &str, accounts: Option<&Self>) -> Self {
+        let accounts = accounts.filter(|accounts| accounts.name != self.name);
+        let of = accounts.map(|accounts| &accounts.name);
         Self {
-            name: own_image::tree_name(&self.name, user),
-            order: Some(order::of_own(&self.name, user)),
+            name: own_image::tree_name(&self.name, user, of),
+            order: Some(order::of_own(&self.name, user, of)),
             recipe: Recipe::Own {
+                accounts: accounts.cloned().map(Box::new),
                 tree: Box::new(self),
                 user: user.to_owned(),
             },
         }
     }
 
-    /// The same of a tree that is there.
-    fn of_own(tree: Digest, user: &str) -> Self {
-        let tree = Self {
-            name: tree,
+    /// The same of trees that are there.
+    fn of_own(tree: Digest, user: &str, accounts: Option<Digest>) -> Self {
+        let built = |name| Self {
+            name,
             recipe: Recipe::Built,
             order: None,
         };
-        tree.for_user(user)
+        built(tree).for_user(user, accounts.map(built).as_ref())
     }
 
     pub(crate) fn find(&self, trees: &TreeStore) -> Result<String, PlanError> {
@@ -253,9 +278,13 @@ pub fn layer_keys(
     if let Some(image) = own_image::find(spec, host, trees)? {
         add(image.key);
     }
+    let own = OwnTrees::of_job(spec, host, trees)?;
     for index in 0..spec.layers.len() {
         if let Some(key) = key_at(spec, index, host, trees)? {
-            add(key);
+            add(match &own {
+                Some(own) => own.tree(key),
+                None => key,
+            });
         }
     }
     Ok(keys)
@@ -412,8 +441,18 @@ fn file_name(path: &str) -> &str {
 /// # Errors
 /// Why there is none.
 pub fn build_layer(key: &LayerKey, trees: &TreeStore) -> Result<PathBuf, LayerError> {
-    if let Recipe::Own { tree, user } = &key.recipe {
-        let built = own_image::build(&key.name, &tree.name, user, trees)?;
+    if let Recipe::Own {
+        tree,
+        user,
+        accounts,
+    } = &key.recipe
+    {
+        let recipe = OwnRecipe {
+            tree: &tree.name,
+            user,
+            accounts: accounts.as_ref().map(|accounts| &accounts.name),
+        };
+        let built = own_image::build(&key.name, &recipe, trees)?;
         return built.ok_or_else(|| LayerError::NotRun {
             what: tree.to_string(),
         });
@@ -597,91 +636,6 @@ pub(crate) fn find_matches(layer: &Layer, host: &Surroundings<'_>) -> Result<Mat
 /// True if the matches can be mounted one by one: few, and none of them is a link.
 fn is_few(matches: &Matches) -> bool {
     matches.files().len() <= SINGLE_FILES_MAX && matches.files().iter().all(|file| file.is_plain())
-}
-
-/// Why a tree could not be built.
-#[derive(Debug, thiserror::Error)]
-pub enum LayerError {
-    /// The archive cannot be read.
-    #[error(transparent)]
-    Archive(ArchiveError),
-    /// The archive cannot be unpacked.
-    #[error(transparent)]
-    Unpack(UnpackError),
-    /// An OCI image cannot be unpacked.
-    #[error(transparent)]
-    Image(ImageTreeError),
-    /// It is not known which layers an OCI image has.
-    #[error("the layers of the image `{image}` are not known here")]
-    NoLayers {
-        /// The image.
-        image: String,
-    },
-    /// Files of the host cannot be copied.
-    #[error(transparent)]
-    Gather(GatherError),
-    /// What is unpacked cannot be looked through.
-    #[error(transparent)]
-    Look(Box<PlanError>),
-    /// A command failed.
-    #[error("{}", .0.message)]
-    Command(Reason),
-    /// A command was not run.
-    #[error("{what} is not there, and nothing is run for it here")]
-    NotRun {
-        /// The layer.
-        what: String,
-    },
-    /// The store of trees does not work.
-    #[error(transparent)]
-    Trees(TreeStoreError),
-}
-
-impl LayerError {
-    /// What to do next.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Archive(error) => error.hint().into(),
-            Self::Unpack(error) => error.hint().into(),
-            Self::Image(error) => error.hint().into(),
-            Self::NoLayers { image } => format!("pull it: tidemill image pull {image}"),
-            Self::Gather(error) => error.hint().into(),
-            Self::Look(error) => error.hint(),
-            Self::Command(reason) => match &reason.hint {
-                Some(hint) => hint.clone(),
-                None => "try the command by itself: `tidemill run` with the same image and layers"
-                    .into(),
-            },
-            Self::NotRun { .. } => "run the job".into(),
-            Self::Trees(_) => {
-                "check that the state directory is writable and its disk is not full".into()
-            }
-        }
-    }
-}
-
-impl From<TreeStoreError> for LayerError {
-    fn from(error: TreeStoreError) -> Self {
-        Self::Trees(error)
-    }
-}
-
-impl From<UnpackError> for LayerError {
-    fn from(error: UnpackError) -> Self {
-        Self::Unpack(error)
-    }
-}
-
-impl From<ImageTreeError> for LayerError {
-    fn from(error: ImageTreeError) -> Self {
-        Self::Image(error)
-    }
-}
-
-impl From<GatherError> for LayerError {
-    fn from(error: GatherError) -> Self {
-        Self::Gather(error)
-    }
 }
 
 /// True if `path` is inside one of the directories that are never looked into.

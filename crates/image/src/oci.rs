@@ -169,7 +169,11 @@ pub fn image_tree_names(
     ] {
         let image = image_tree_name(manifest, owners);
         names.push(image);
-        names.extend(users.iter().map(|user| own_image::tree_name(&image, user)));
+        names.extend(
+            users
+                .iter()
+                .map(|user| own_image::tree_name(&image, user, None)),
+        );
         names.extend(
             diff_ids
                 .iter()

@@ -174,8 +174,10 @@ impl LocalImages {
         {
             tracing::debug!(tree = %key.name(), cause = cause.message, "a tree is built anew");
         }
-        if let Some(below) = key.made_of().filter(|_| !is_built()) {
-            self.build(below, watch)?;
+        if !is_built() {
+            for below in key.made_of() {
+                self.build(below, watch)?;
+            }
         }
         if let Some(command) = key.command().filter(|_| !is_built()) {
             let needs = layer_keys(command.spec(), &self.host, &self.trees);
@@ -191,16 +193,15 @@ impl LocalImages {
             });
             return built.map_err(|error| cause(&error, error.hint()));
         }
-        if let Some((image, oci)) = key.image().zip(self.oci.as_ref()) {
-            if !is_built() {
-                return oci.with_layers(image, watch, &mut |layers| {
-                    self.build(&key.clone().with_layers(layers), watch)
-                });
-            }
-            oci.not_needed(image);
+        if let Some((image, oci)) = key.image().zip(self.oci.as_ref())
+            && !is_built()
+        {
+            return oci.with_layers(image, watch, &mut |layers| {
+                self.build(&key.clone().with_layers(layers), watch)
+            });
         }
-        if let Some(image) = key.made_of().and_then(LayerKey::image)
-            && let Some(oci) = self.oci.as_ref().filter(|_| is_built())
+        if let Some((image, oci)) = key.image_below().zip(self.oci.as_ref())
+            && is_built()
         {
             oci.not_needed(image);
         }

@@ -79,8 +79,6 @@ pub(crate) fn explain(
         trees = trees.with_owners(ArchiveOwners::SubIds);
     }
     let keys = layer_keys(&job.spec, &host, &trees).map_err(|error| not_planned(&error))?;
-    let is_made = |key: &LayerKey| key.command().is_some();
-    let is_run = |key: &&LayerKey| is_made(key) || key.made_of().is_some_and(is_made);
     let builder = Builder {
         trees: &trees,
         images: StoredImages::new(&state_dir, resolution.pending),
@@ -141,7 +139,7 @@ impl Builder<'_> {
         {
             return Ok(());
         }
-        if let Some(below) = key.made_of() {
+        for below in key.made_of() {
             self.build(below)?;
         }
         let built = match key.image() {
@@ -178,6 +176,11 @@ impl Builder<'_> {
             hint: Some(error.hint()),
         })
     }
+}
+
+/// True if a command makes the tree, or what it is made of.
+fn is_run(key: &LayerKey) -> bool {
+    key.command().is_some() || key.made_of().any(is_run)
 }
 
 fn is_needed(check: &str, spec: &JobSpec) -> bool {

@@ -8,6 +8,7 @@ use super::{LayerKey, Surroundings, below, file_name, find_matches, is_few, key_
 use crate::glob::Matches;
 use crate::host_view::HostView;
 use crate::marks;
+use crate::own_image::OwnTrees;
 use crate::placed;
 use crate::plan::PlanError;
 use crate::shared_libs;
@@ -22,9 +23,18 @@ pub(crate) fn add_all(
     trees: &TreeStore,
     stack: &mut Stack,
 ) -> Result<(), PlanError> {
-    let mut adder = Adder { host, trees, stack };
+    let own = OwnTrees::of_job(spec, host, trees)?;
+    let mut adder = Adder {
+        host,
+        trees,
+        stack,
+        built: own.as_ref().map_or_else(|| whole(host), |own| own.owners),
+    };
     for (index, layer) in spec.layers.iter().enumerate() {
-        let key = key_at(spec, index, host, trees)?;
+        let mut key = key_at(spec, index, host, trees)?;
+        if let Some(own) = &own {
+            key = key.map(|key| own.tree(key));
+        }
         adder.add(layer, key)?;
     }
     Ok(())
@@ -34,11 +44,15 @@ struct Adder<'a> {
     host: &'a HostView,
     trees: &'a TreeStore,
     stack: &'a mut Stack,
+    /// The owners of a tree that has its own.
+    built: Owners,
 }
 
 impl Adder<'_> {
     fn add(&mut self, layer: &Layer, key: Option<LayerKey>) -> Result<(), PlanError> {
-        let Self { host, trees, .. } = *self;
+        let Self {
+            host, trees, built, ..
+        } = *self;
         match (layer, key) {
             (Layer::Dir { .. }, key) => self.add_dir(layer, key),
             (Layer::File { .. }, key) => self.add_file(layer, key),
@@ -49,7 +63,7 @@ impl Adder<'_> {
             }
             (Layer::Glob { dest, .. }, Some(key)) => {
                 let owners = match layer.attributes().owner {
-                    Some(_) => whole(host),
+                    Some(_) => built,
                     None => find_matches(layer, &Surroundings::of(host))?.owners(),
                 };
                 let source = copied(&key, key.to_string(), owners, trees)?;
@@ -58,7 +72,7 @@ impl Adder<'_> {
             (Layer::Tar { .. } | Layer::Oci { .. }, Some(key)) => self.add_unpacked(layer, &key),
             (Layer::SharedLibs { binaries, dest, .. }, Some(key)) => {
                 let libraries = shared_libs::find(binaries, &host.root)?;
-                libraries.add_to(&key.find(trees)?, dest, whole(host), trees, self.stack)
+                libraries.add_to(&key.find(trees)?, dest, built, trees, self.stack)
             }
             (Layer::Stubs { paths, attributes }, _) => {
                 placed::add_stubs(paths, attributes, host, trees, self.stack)
@@ -67,7 +81,7 @@ impl Adder<'_> {
             (Layer::Command { dest, .. }, Some(key)) => {
                 let source = Source {
                     path: key.find(trees)?,
-                    owners: whole(host),
+                    owners: built,
                     known_as: key.to_string(),
                     why: "a layer".to_owned(),
                 };
@@ -146,7 +160,7 @@ impl Adder<'_> {
         };
         let source = Source {
             path,
-            owners: whole(self.host),
+            owners: self.built,
             known_as: source.clone(),
             why: "a layer, unpacked".to_owned(),
         };
@@ -156,7 +170,7 @@ impl Adder<'_> {
     /// The owners of a layer whose files keep theirs are the fallback.
     fn owners_of(&self, layer: &Layer, fallback: Owners) -> Owners {
         match layer.attributes().owner {
-            Some(_) => whole(self.host),
+            Some(_) => self.built,
             None => fallback,
         }
     }

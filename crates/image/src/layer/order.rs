@@ -33,7 +33,11 @@ enum Order {
     /// A tree that is there, if it is whole.
     Look { name: Digest },
     /// A tree that is there, as a job of this user sees it that is the caller itself.
-    Own { tree: Digest, user: String },
+    Own {
+        tree: Digest,
+        user: String,
+        accounts: Option<Digest>,
+    },
     /// The tree of a layer.
     Layer {
         layer: Layer,
@@ -80,10 +84,11 @@ pub(super) fn of_look(name: &Digest) -> String {
     Order::Look { name: *name }.text()
 }
 
-pub(super) fn of_own(tree: &Digest, user: &str) -> String {
+pub(super) fn of_own(tree: &Digest, user: &str, accounts: Option<&Digest>) -> String {
     Order::Own {
         tree: *tree,
         user: user.to_owned(),
+        accounts: accounts.copied(),
     }
     .text()
 }
@@ -126,7 +131,11 @@ pub fn build_order(order: &str, trees: &TreeStore) -> Result<PathBuf, OrderError
             attributes,
         } => Ok(Some(LayerKey::of_tree(name, strip.as_deref(), &attributes))),
         Order::Look { name } => return trees.find(&name).ok_or(OrderError::NoTree),
-        Order::Own { tree, user } => Ok(Some(LayerKey::of_own(tree, &user))),
+        Order::Own {
+            tree,
+            user,
+            accounts,
+        } => Ok(Some(LayerKey::of_own(tree, &user, accounts))),
         Order::Layer {
             layer,
             root,
