@@ -29,6 +29,7 @@ mod logs;
 mod neighbours;
 mod oci;
 mod odd_images;
+mod other_tools;
 mod processes;
 mod real_work;
 mod roots;
