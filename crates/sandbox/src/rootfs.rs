@@ -72,6 +72,19 @@ struct Source {
     modified: rustix::fs::Timespec,
 }
 
+impl Source {
+    /// Whose it is, as process 1 sees it; this one's where nobody that is mapped has it.
+    fn owner_or(&self, other: User) -> Result<User, StepError> {
+        const UNMAPPED: u32 = 65_534;
+        let stat = rustix::fs::fstat(&self.tree).step(|| "look at a lower layer".to_owned())?;
+        let mapped = |id: u32, other: u32| if id == UNMAPPED { other } else { id };
+        Ok(User {
+            uid: mapped(stat.st_uid, other.uid),
+            gid: mapped(stat.st_gid, other.gid),
+        })
+    }
+}
+
 /// Everything of the host that a sandbox is built from.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -522,10 +535,10 @@ impl Site {
         index: usize,
     ) -> Result<OwnedFd, StepError> {
         let [upper, work] = ["upper", "work"].map(|part| format!("mount-{index}-{part}"));
-        let owner = match plan.owners {
+        let owner = source.owner_or(match plan.owners {
             Owners::Job { .. } => self.job,
             Owners::AsIs | Owners::Range => self.builder,
-        };
+        })?;
         let mut lowers = Vec::new();
         for (level, layer) in std::iter::once(&source).chain(&over).enumerate() {
             let lower = format!("mount-{index}-lower-{level}");

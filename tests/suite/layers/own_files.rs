@@ -194,3 +194,33 @@ fn a_layer_over_the_whole_root_is_as_an_image_is(#[case] mode: Mode) {
     ]);
     assert_eq!(explained.code, 0, "{explained}");
 }
+
+/// A directory of the image that a layer is laid over stays whose it is.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_layer_over_a_directory_of_roots_does_not_give_it_away(#[case] mode: Mode) {
+    let Some(world) = world_with_owners(mode) else {
+        return;
+    };
+    if !root_archive(&world, "lower.tar", "lower") {
+        return;
+    }
+    two_owners(&world);
+    world.write("d/s", "of the caller\n");
+    let layers = ["--layer", "tar:two.tar=/srv", "--layer", "dir:d=/srv/app"];
+    let script = "stat -c '%n %u:%g' /etc /srv /srv/app /srv/of-8 /srv/app/s; touch /srv/x || echo closed; \
+                  cat /srv/app/s /srv/app/lower; touch /srv/app/x && echo open";
+    for flags in [&[][..], &["--no-workspace"]] {
+        let job = world.bare_run(["--image", "tar:lower.tar", "--user", "app"]);
+        let job = job.args(layers).args(flags);
+        let done = job.args(["--", "/bin/sh", "-c", script]).run();
+        let expected = "/etc 0:0\n/srv 0:0\n/srv/app 1000:1000\n/srv/of-8 8:8\n/srv/app/s 1000:1000\nclosed\n\
+                        of the caller\nloweropen\n";
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, expected),
+            "{flags:?} {done}"
+        );
+    }
+}
