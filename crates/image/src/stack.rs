@@ -343,7 +343,11 @@ impl Stack {
         if missing && mount.access == PathAccess::CopyOnWrite {
             let skeleton = Skeleton::over(&layers, rest, SkeletonStep::Dir);
             let path = skeleton.build(trees)?;
-            let owners = skeleton.owners(Owners::Job { uid: 0, gid: 0 });
+            // Where no mount's ids are mapped, a place to mount on does not make the job the caller.
+            let owners = match mount.owners {
+                Owners::AsIs if !rustix::process::geteuid().is_root() => Owners::AsIs,
+                _ => skeleton.owners(Owners::Job { uid: 0, gid: 0 }),
+            };
             mount.over.push(Tree { path, owners });
         }
         Ok(())

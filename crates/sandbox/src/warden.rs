@@ -771,8 +771,13 @@ impl Warden {
 /// that one. Else it is a sub-id like all others, as the owners in an image's tree are.
 fn works_on_the_callers_files(root: &RootPlan) -> bool {
     let is_callers = |owners: &Owners| matches!(owners, Owners::Job { .. });
+    let over = root.mounts.iter().flat_map(|mount| &mount.over);
     root.mounts.iter().any(|mount| is_callers(&mount.owners))
-        || root.trees.iter().any(|tree| is_callers(&tree.owners))
+        || root
+            .trees
+            .iter()
+            .chain(over)
+            .any(|tree| is_callers(&tree.owners))
 }
 
 /// Every namespace that there is for a job but the network's, in which its warden stands.

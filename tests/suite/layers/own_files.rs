@@ -1,7 +1,8 @@
 //! What a layer has of the job's own user is the job's own, whether the job works on files of the caller or has
 //! nothing of his.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 
 use rstest::rstest;
 use tidemill_tests::{Mode, TarEntry, World, busybox_tar, skip, write_tar};
@@ -217,6 +218,37 @@ fn a_layer_over_a_directory_of_roots_does_not_give_it_away(#[case] mode: Mode) {
         let done = job.args(["--", "/bin/sh", "-c", script]).run();
         let expected = "/etc 0:0\n/srv 0:0\n/srv/app 1000:1000\n/srv/of-8 8:8\n/srv/app/s 1000:1000\nclosed\n\
                         of the caller\nloweropen\n";
+        assert_eq!(
+            (done.code, done.out().as_str()),
+            (0, expected),
+            "{flags:?} {done}"
+        );
+    }
+}
+
+/// The same where all layers lie over directories that are there, and the job has no workspace.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_layer_over_a_directory_of_the_host_is_the_jobs_own_too(#[case] mode: Mode) {
+    let Some(world) = world_with_owners(mode) else {
+        return;
+    };
+    two_owners(&world);
+    let secret = world.write("d/secret", "mine\n");
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let over = [
+        "--layer",
+        "dir:d=/usr/share",
+        "--layer",
+        "tar:two.tar=/usr/lib",
+    ];
+    let script =
+        "cd /usr; stat -c '%n %u:%g' share/secret lib/of-7/s lib/of-8; cat share/secret lib/of-7/s";
+    for flags in [&[][..], &["--no-workspace"]] {
+        let job = world.job(script).args(["--user", "7:7"]).args(over);
+        let done = job.args(flags).run();
+        let expected = "share/secret 7:7\nlib/of-7/s 7:7\nlib/of-8 8:8\nmine\nseven\n";
         assert_eq!(
             (done.code, done.out().as_str()),
             (0, expected),
