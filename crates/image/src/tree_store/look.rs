@@ -1,7 +1,7 @@
 //! Looking at a tree when a process begins to use it: what lstat(2) says of its entries against the list.
 //!
 //! The first process that uses a tree after the machine was started looks at every entry, and so does the
-//! first one an hour after the last such look. In between each one looks at a few, other ones each time. When
+//! first one a minute after the last such look. In between each one looks at a few, other ones each time. When
 //! the last whole look was is noted in the tree's lock file: the id of the boot, and the time.
 //!
 //! A file that was cut or written to has another size or time, and a directory in which something was made
@@ -26,8 +26,8 @@ use super::{TreeStore, fresh};
 use crate::unpack::ArchiveOwners;
 
 /// How long a whole look counts. One at a tree of 12,000 entries takes 20 ms with two cores, and 60 ms from a
-/// disk (docs/design/009): in an hour that is nothing, and in each of a thousand jobs it would be much.
-const LOOKED_FOR_SECONDS: i64 = 3600;
+/// disk (docs/design/009): once a minute that is nothing, and in each of a thousand jobs it would be much.
+const LOOKED_FOR_SECONDS: i64 = 60;
 /// Entries that are looked at in between: a fraction of a millisecond.
 const GLANCE_ENTRIES: usize = 48;
 /// Lines that a thread takes at a time. A tree of fewer is not worth a second thread.
@@ -375,7 +375,7 @@ mod tests {
         let lock = lock_of(&world.open(), &name);
         let built = LastLook::read(&lock).unwrap();
         assert_eq!(built.boot, this_boot());
-        // In the hour after the build a glance is all, and it goes elsewhere.
+        // In the minute after the build a glance is all, and it goes elsewhere.
         let cut = cut(&root);
         assert!(
             world
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_after_a_whole_look_there_is_another_one() {
+    fn a_minute_after_a_whole_look_there_is_another_one() {
         let world = World::new();
         let name = name_of("tree");
         let root = world.open().get_or_build(&name, fill).unwrap();
@@ -402,7 +402,7 @@ mod tests {
         // That was noted, so that the next one looks at a few entries only.
         assert_eq!(LastLook::read(&lock).unwrap().at, now);
         cut(&root);
-        let young = now - LOOKED_FOR_SECONDS + 60;
+        let young = now - LOOKED_FOR_SECONDS + 10;
         LastLook::write(&lock, this_boot(), young).unwrap();
         assert!(store.is_fit(&id, &lock, 0).unwrap());
         for old in [now - LOOKED_FOR_SECONDS, now + 1000] {
