@@ -189,3 +189,26 @@ fn a_command_is_bounded_as_its_job_is(#[case] mode: Mode) {
         .run();
     assert_eq!((many.code, many.out().trim()), (0, "40"), "{many}");
 }
+
+/// What is the caller's on the disk, and what a layer gives to a user of that number, are two trees.
+#[rstest]
+#[case::root(Mode::Root)]
+#[case::rootless(Mode::Rootless)]
+fn a_command_is_given_to_whoever_is_asked_for(#[case] mode: Mode) {
+    let Some(world) = World::new(mode) else {
+        return;
+    };
+    // Sub-id n is the id n + 1 where the tree is built.
+    let own = world.account().uid.max(2);
+    for owner in [own - 1, own, own + 1, 7] {
+        let layer = format!("command,owner={owner}.{owner}:echo made > d");
+        for _ in 0..2 {
+            let done = world
+                .job("stat -c %u:%g /d; cat /d")
+                .args(["--no-workspace", "--layer", &layer])
+                .run();
+            let want = format!("{owner}:{owner}\nmade\n");
+            assert_eq!((done.code, done.out()), (0, want), "{done}");
+        }
+    }
+}

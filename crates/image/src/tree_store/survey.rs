@@ -59,8 +59,10 @@ impl Owned {
     fn recorded(self, raw: u32, builder: u32) -> i64 {
         match self.owners {
             ArchiveOwners::Kept => i64::from(raw),
+            // Among the sub-ids who builds is 0; outside of them it is some other number, which must not be
+            // taken for a sub-id.
+            ArchiveOwners::SubIds | ArchiveOwners::Lost if raw == builder => -1,
             ArchiveOwners::SubIds => i64::from(raw) - 1,
-            ArchiveOwners::Lost if raw == builder => -1,
             ArchiveOwners::Lost => i64::from(raw),
         }
     }
