@@ -19,6 +19,7 @@ use crate::leavings::Leavings;
 use crate::mode::{Account, Mode};
 use crate::processes::{Process, processes};
 use crate::record::Record;
+use crate::root::busybox_root;
 use crate::skip::skip;
 use crate::trial::{Done, Trial};
 
@@ -153,6 +154,19 @@ impl World {
         if Mode::suite_is_root() {
             std::os::unix::fs::lchown(path, Some(self.account.uid), Some(self.account.gid))
                 .expect("root may do so");
+        }
+    }
+
+    /// The small root as a directory of this world. `None` if this host has nothing to make it of, which was
+    /// said then.
+    pub fn busybox_root(&self) -> Option<PathBuf> {
+        let root = self.path().join("root");
+        match busybox_root(&root, &self.account) {
+            Ok(()) => Some(root),
+            Err(why) => {
+                skip(&why);
+                None
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! to ask for what would be refused.
 
 use rstest::rstest;
-use tidemill_tests::{Mode, World, busybox_root, skip};
+use tidemill_tests::{Mode, World};
 
 #[rstest]
 #[case::root(Mode::Root)]
@@ -12,11 +12,9 @@ fn a_program_that_lacked_roots_rights_learns_how_to_have_them(#[case] mode: Mode
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let image = format!("dir:{}", root.display());
     let said = |user: &[&str], script: &str| {
         let flags = ["--image", &image, "--no-workspace"];

@@ -23,11 +23,9 @@ fn a_directory_is_a_root(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let before = tree(&root);
     let image = format!("dir:{}", root.display());
     let flags = ["--image", &image, "--no-workspace", "--user", "0"];
@@ -164,11 +162,9 @@ fn an_empty_image_has_only_its_layers(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let layer = format!("dir:{}=/bin", root.join("bin").display());
     let flags = ["--image", "none", "--no-workspace", "--layer", &layer];
     let done = world

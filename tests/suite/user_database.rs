@@ -1,7 +1,7 @@
 //! Trial F3: a job's home is what the user database says, it is there, and it can be written.
 
 use rstest::rstest;
-use tidemill_tests::{Mode, World, busybox_root, has_program, skip};
+use tidemill_tests::{Mode, World, has_program, skip};
 
 /// Says where the home is in three ways, and tries it.
 const HOMES: &str = "echo ~; echo $HOME; getent passwd $(id -u) | cut -d: -f6; \
@@ -47,11 +47,9 @@ fn f3_an_image_keeps_its_own_homes(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let image = format!("dir:{}", root.display());
     for (user, home) in [
         ("0", Some("/root")),
@@ -123,11 +121,9 @@ fn f3_the_home_can_be_written_over_a_read_only_root(#[case] mode: Mode) {
         skip("only root can mount a root file system read-only");
         return;
     }
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let place = root.display();
     let script = format!(
         "mount --bind {place} {place}; mount -o remount,ro,bind {place}; \
@@ -164,11 +160,9 @@ fn a_user_is_named_as_the_image_names_it(#[case] mode: Mode) {
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let image = format!("dir:{}", root.display());
     let run = |user: &str| {
         let flags = ["--image", &image, "--no-workspace", "--user", user];

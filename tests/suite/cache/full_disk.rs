@@ -41,6 +41,18 @@ impl Disk {
             }
         }
     }
+
+    /// Takes the state away from where it is. Lines of shell that mount this disk there, and put it back on that.
+    fn moved_onto(self, world: &World) -> Option<String> {
+        let (state, kept) = (world.state(), world.path().join("kept"));
+        fs::rename(&state, &kept).unwrap();
+        fs::create_dir(&state).unwrap();
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+        world.give(&state);
+        let mount = self.mount(world)?;
+        let (kept, state) = (kept.display(), state.display());
+        Some(format!("{mount}\ncp -a {kept}/. {state}/"))
+    }
 }
 
 #[rstest]
@@ -60,20 +72,15 @@ fn looking_and_pruning_need_no_room(#[case] mode: Mode, #[case] disk: Disk) {
     let file = TarEntry::file("closed/file", vec![b'x'; 4 << 20]).owner(77, 78);
     let layer = archive(&world, "large", &[closed, file]);
     run(&world, &layer, "true");
-    let (state, kept) = (world.state(), world.path().join("kept"));
-    fs::rename(&state, &kept).unwrap();
-    fs::create_dir(&state).unwrap();
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
-    world.give(&state);
-    let Some(mount) = disk.mount(&world) else {
+    let Some(moved) = disk.moved_onto(&world) else {
         return;
     };
+    let state = world.state().display().to_string();
     // Filled up to the last byte, and to the last inode where these run out first.
     let script = format!(
         "set -e
          exec 3>&1 1>&2
-         {mount}
-         cp -a {kept}/. {state}/
+         {moved}
          head -c 100M /dev/zero > {state}/filler || true
          for number in $(seq 2000); do echo full > {state}/filler-$number || break; done 2>/dev/null
          [ $(df --output=avail -B1 {state} | tail -1) = 0 ]
@@ -81,8 +88,6 @@ fn looking_and_pruning_need_no_room(#[case] mode: Mode, #[case] disk: Disk) {
          \"$@\"
          ls {state}/trees/ready | wc -l >&2
          head -c 3M /dev/zero > {state}/fits",
-        kept = kept.display(),
-        state = state.display(),
     );
     let ask = |words: &[&str], script: &str| {
         let done = world
@@ -92,10 +97,7 @@ fn looking_and_pruning_need_no_room(#[case] mode: Mode, #[case] disk: Disk) {
         assert_eq!(done.code, 0, "{done}");
         serde_json::from_slice::<Value>(&done.stdout).unwrap()
     };
-    let looking = script.replace(
-        &format!("head -c 3M /dev/zero > {}/fits", state.display()),
-        "",
-    );
+    let looking = script.replace(&format!("head -c 3M /dev/zero > {state}/fits"), "");
     let list = ask(&["ls"], &looking);
     assert!(super::tree_of(&list, "large.tar").is_some(), "{list}");
     assert_eq!(ask(&["verify"], &looking)["whole"], true);
@@ -127,27 +129,20 @@ fn idle_trees_make_room_before_another_is_built(#[case] mode: Mode, #[case] disk
     let [first, second, third] = &layers;
     run(&world, first, "true");
     run(&world, second, "true");
-    let (state, kept) = (world.state(), world.path().join("kept"));
-    fs::rename(&state, &kept).unwrap();
-    fs::create_dir(&state).unwrap();
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
-    world.give(&state);
-    let Some(mount) = disk.mount(&world) else {
+    let Some(moved) = disk.moved_onto(&world) else {
         return;
     };
+    let state = world.state().display().to_string();
     // Less than a twentieth is free.
     let script = format!(
         "set -e
          exec 3>&1 1>&2
-         {mount}
-         cp -a {kept}/. {state}/
+         {moved}
          free=$(df --output=avail -B1 {state} | tail -1)
          head -c $((free - 1048576)) /dev/zero > {state}/filler
          exec 1>&3 3>&-
          \"$@\"
          ls {state}/trees/ready | wc -l >&2",
-        kept = kept.display(),
-        state = state.display(),
     );
     let done = world
         .job("wc -c < /taken/file")

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rstest::rstest;
 use serde_json::json;
-use tidemill_tests::{Mode, TarEntry, World, busybox_root, has_program, skip, write_tar};
+use tidemill_tests::{Mode, TarEntry, World, has_program, skip, write_tar};
 
 #[rstest]
 #[case::root(Mode::Root)]
@@ -101,11 +101,9 @@ fn what_is_made_goes_where_the_images_links_lead_and_leaves_directories_alone(#[
     let Some(world) = World::new(mode) else {
         return;
     };
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     for (path, mode) in [("closed", 0o705), ("run", 0o775)] {
         fs::create_dir(root.join(path)).unwrap();
         world.give(&root.join(path));
@@ -191,11 +189,9 @@ fn what_the_sandbox_makes_is_there_beside_a_layer(#[case] mode: Mode) {
     let before = locks(&["--no-workspace"]);
     let after = locks(&["--no-workspace", "--layer", "stubs:/run/zzz"]);
     assert_eq!(after, format!("{before}/run/zzz\n"));
-    let root = world.path().join("root");
-    if let Err(why) = busybox_root(&root, world.account()) {
-        skip(&why);
+    let Some(root) = world.busybox_root() else {
         return;
-    }
+    };
     let busybox = format!("file:{}=/bin/busybox", root.join("bin/busybox").display());
     for layer in [
         "dir:var=/var",
