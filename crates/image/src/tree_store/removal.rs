@@ -358,7 +358,7 @@ impl TreeStore {
     /// many.
     pub(super) fn keep_within_bounds(&self, newest: &Digest) {
         // Trees of sub-ids are removed where they are built.
-        if self.owners == ArchiveOwners::SubIds && !rustix::process::geteuid().is_root() {
+        if self.is_beside_sub_ids() {
             return;
         }
         self.remove_unused(newest);
@@ -368,7 +368,7 @@ impl TreeStore {
     /// Removes trees that are too many, or for which the disk has no room: before one is built too, for which
     /// else there might be none.
     pub(super) fn make_room(&self) {
-        if self.owners == ArchiveOwners::SubIds && !rustix::process::geteuid().is_root() {
+        if self.is_beside_sub_ids() {
             return;
         }
         if let Err(error) = self.shrink() {
