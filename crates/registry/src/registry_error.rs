@@ -244,7 +244,7 @@ impl RegistryError {
         match self {
             Self::Address { .. } | Self::Host { .. } => {
                 "a registry may only send on to servers with TLS that are not on this machine or its link; one \
-                 without TLS that is named itself is allowed with --plain-http"
+                 without TLS that is named itself is allowed with `tidemill image pull --plain-http`"
                     .to_owned()
             }
             Self::Credentials { source, .. } => source.hint(),
@@ -254,7 +254,7 @@ impl RegistryError {
             }
             Self::Transport { source, .. } if source.is_connect => {
                 "check the name, the network and the proxy settings; a registry without TLS needs \
-                 --plain-http"
+                 --plain-http, which `tidemill image pull` takes"
                     .to_owned()
             }
             Self::Transport { .. }
